@@ -1,0 +1,3 @@
+from localcloud.cli import main
+
+raise SystemExit(main())

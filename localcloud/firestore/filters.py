@@ -1,0 +1,184 @@
+"""Which documents a filter lets through, and how it is cut into conjunctions that an index can answer."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from localcloud.firestore.errors import InvalidArgument
+from localcloud.firestore.paths import NAME, FieldPath, parse_field_path
+from localcloud.firestore.pb import Message
+from localcloud.firestore.values import (
+    NAN_BYTES,
+    NULL,
+    NULL_BYTES,
+    REFERENCE,
+    encode,
+    encode_reference,
+    lookup,
+)
+
+Operator: TypeAlias = Literal["<", "<=", ">", ">=", "==", "!=", "contains", "in", "contains any", "not in"]
+_OPERATORS: dict[int, Operator] = {
+    1: "<",
+    2: "<=",
+    3: ">",
+    4: ">=",
+    5: "==",
+    6: "!=",
+    7: "contains",
+    8: "in",
+    9: "contains any",
+    10: "not in",
+}
+_INEQUALITIES = {"<", "<=", ">", ">=", "!=", "not in"}
+_WITH_LISTS = {"in", "contains any", "not in"}
+_MAX_DISJUNCTIONS = 30
+_MAX_NOT_IN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One field against one value, or against several for the operators that take a list."""
+
+    path: FieldPath
+    operator: Operator
+    operands: tuple[bytes, ...]
+
+    @property
+    def operand(self) -> bytes:
+        return self.operands[0]
+
+    @property
+    def is_inequality(self) -> bool:
+        return self.operator in _INEQUALITIES
+
+    def matches(self, document: Message) -> bool:
+        if self.operator in {"contains", "contains any"}:
+            value = lookup(document.fields, self.path)
+            if value is None or value.WhichOneof("value_type") != "array_value":
+                return False
+            return any(encode(element) in self.operands for element in value.array_value.values)
+        encoded = encoded_field(document, self.path)
+        if encoded is None:
+            return False
+        if self.operator in {"==", "in"}:
+            return encoded in self.operands
+        if self.operator in {"!=", "not in"}:
+            return encoded[0] != NULL and encoded not in self.operands
+        if encoded[0] != self.operand[0]:
+            return False
+        if self.operator == "<":
+            return encoded < self.operand
+        if self.operator == "<=":
+            return encoded <= self.operand
+        if self.operator == ">":
+            return encoded > self.operand
+        return encoded >= self.operand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composite:
+    all_of: bool
+    parts: tuple[Filter, ...]
+
+    def matches(self, document: Message) -> bool:
+        results = (part.matches(document) for part in self.parts)
+        return all(results) if self.all_of else any(results)
+
+
+Filter: TypeAlias = Comparison | Composite
+
+
+def encoded_field(document: Message, path: FieldPath) -> bytes | None:
+    if path == NAME:
+        return encode_reference(document.name)
+    value = lookup(document.fields, path)
+    return None if value is None else encode(value)
+
+
+def comparisons(where: Filter | None) -> list[Comparison]:
+    if where is None:
+        return []
+    if isinstance(where, Comparison):
+        return [where]
+    return [leaf for part in where.parts for leaf in comparisons(part)]
+
+
+def disjuncts(where: Filter | None) -> list[tuple[Comparison, ...]]:
+    """The filter as an OR of ANDs, with every list cut into single values."""
+    found = _disjuncts(where)
+    if len(found) > _MAX_DISJUNCTIONS:
+        raise InvalidArgument(
+            f"The query has {len(found)} disjunctions in disjunctive normal form; at most"
+            f" {_MAX_DISJUNCTIONS} are allowed."
+        )
+    return found
+
+
+def _disjuncts(where: Filter | None) -> list[tuple[Comparison, ...]]:
+    if where is None:
+        return [()]
+    if isinstance(where, Comparison):
+        if where.operator in {"in", "contains any"}:
+            single: Operator = "==" if where.operator == "in" else "contains"
+            return [
+                (Comparison(path=where.path, operator=single, operands=(operand,)),)
+                for operand in dict.fromkeys(where.operands)
+            ]
+        return [(where,)]
+    inner = [_disjuncts(part) for part in where.parts]
+    if where.all_of:
+        return [tuple(itertools.chain(*choice)) for choice in itertools.product(*inner)]
+    return list(itertools.chain(*inner))
+
+
+def parse_filter(where: Message) -> Filter:
+    kind = where.WhichOneof("filter_type")
+    if kind == "composite_filter":
+        composite = where.composite_filter
+        if composite.op not in {1, 2}:
+            raise InvalidArgument("A composite filter needs an operator: AND or OR.")
+        if not composite.filters:
+            raise InvalidArgument("A composite filter needs at least one filter.")
+        return Composite(all_of=composite.op == 1, parts=tuple(map(parse_filter, composite.filters)))
+    if kind == "unary_filter":
+        return _unary(where.unary_filter)
+    if kind == "field_filter":
+        return _field(where.field_filter)
+    raise InvalidArgument("A filter must be a composite, field or unary filter.")
+
+
+def _unary(unary: Message) -> Comparison:
+    path = parse_field_path(unary.field.field_path)
+    operator: Operator = "!=" if unary.op in {4, 5} else "=="
+    if unary.op in {3, 5}:
+        return Comparison(path=path, operator=operator, operands=(NULL_BYTES,))
+    if unary.op in {2, 4}:
+        return Comparison(path=path, operator=operator, operands=(NAN_BYTES,))
+    raise InvalidArgument("A unary filter needs an operator.")
+
+
+def _field(field: Message) -> Comparison:
+    path = parse_field_path(field.field.field_path)
+    operator = _OPERATORS.get(field.op)
+    if operator is None:
+        raise InvalidArgument("A field filter needs an operator.")
+    if operator in _WITH_LISTS:
+        if field.value.WhichOneof("value_type") != "array_value" or not field.value.array_value.values:
+            raise InvalidArgument(f"'{operator}' requires a non-empty array as its value.")
+        operands = tuple(encode(value) for value in field.value.array_value.values)
+        most = _MAX_NOT_IN if operator == "not in" else _MAX_DISJUNCTIONS
+        if len(operands) > most:
+            raise InvalidArgument(f"'{operator}' supports up to {most} comparison values.")
+    else:
+        operands = (encode(field.value),)
+    if path == NAME and any(operand[0] != REFERENCE for operand in operands):
+        raise InvalidArgument("__key__ filter value must be a Key")
+    if path == NAME and operator in {"contains", "contains any"}:
+        raise InvalidArgument(f"'{operator}' cannot be used with __name__.")
+    if operator == "not in" and NULL_BYTES in operands:
+        # Comparing with null is never true, so nothing is "not in" a list that holds it.
+        return Comparison(path=path, operator="in", operands=())
+    return Comparison(path=path, operator=operator, operands=operands)

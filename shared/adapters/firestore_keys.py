@@ -1,0 +1,179 @@
+"""The key pool in Firestore: keys (never the secrets), their slots, and the cooling of quota domains."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+from google.cloud.firestore import DELETE_FIELD, Increment, Maximum
+from google.cloud.firestore_v1.field_path import FieldPath
+
+from shared.adapters.firestore import Document, Documents, Version, Write, create, merge, update
+from shared.clock import from_unix_ms, unix_ms
+from shared.keys import Key, PoolView, Slot
+
+
+def key_path(key_id: str) -> str:
+    return f"keys/{key_id}"
+
+
+def slot_path(slot_id: str) -> str:
+    return f"slots/{slot_id}"
+
+
+def domain_path(quota_domain: str) -> str:
+    return f"domains/{quota_domain}"
+
+
+def lease_slot(
+    slot: Slot, *, task_id: str, index: int, token: str, now: datetime, length: timedelta
+) -> Write:
+    """Free, or handed on by its holder in this process → leased until it runs out by itself."""
+    return update(
+        slot_path(slot.slot_id),
+        {
+            "freeAt": now + length,
+            "holder": {"taskId": task_id, "index": index, "token": token},
+            "lastUsed": now,
+        },
+        slot.version,
+    )
+
+
+def release_slot(slot_id: str, version: Version, *, now: datetime) -> Write:
+    return update(slot_path(slot_id), {"freeAt": now, "holder": None}, version)
+
+
+def cool_domain(
+    quota_domain: str, *, model: str, until: datetime, reason: str, key_id: str, now: datetime
+) -> list[Write]:
+    """The end of the cooling never moves backwards: the server keeps the maximum."""
+    return [
+        merge(
+            domain_path(quota_domain),
+            {
+                "coolUntil": {model: Maximum(unix_ms(until))},
+                "reason": reason,
+                "hits": Increment(1),
+                "updatedAt": now,
+            },
+        ),
+        merge(key_path(key_id), {"errorCount": Increment(1), "lastUsed": now}),
+    ]
+
+
+def count_key_error(key_id: str, *, now: datetime) -> list[Write]:
+    return [merge(key_path(key_id), {"errorCount": Increment(1), "lastUsed": now})]
+
+
+def disable_key(key_id: str, *, reason: str, now: datetime) -> list[Write]:
+    return [
+        merge(
+            key_path(key_id),
+            {"enabled": False, "disabledReason": reason, "errorCount": Increment(1), "lastUsed": now},
+        )
+    ]
+
+
+def enable_key(key_id: str) -> Write:
+    return update(key_path(key_id), {"enabled": True, "disabledReason": None, "errorCount": 0})
+
+
+async def read_keys(documents: Documents) -> dict[str, Key]:
+    return {
+        document.id: _read_key(document) for document in await documents.list(documents.collection("keys"))
+    }
+
+
+async def read_slots(documents: Documents) -> dict[str, Slot]:
+    return {
+        document.id: read_slot(document) for document in await documents.list(documents.collection("slots"))
+    }
+
+
+async def read_cooling(documents: Documents) -> dict[tuple[str, str], datetime]:
+    return {
+        (document.id, model): from_unix_ms(until)
+        for document in await documents.list(documents.collection("domains"))
+        for model, until in document.fields.get("coolUntil", {}).items()
+    }
+
+
+async def read_pool(documents: Documents) -> PoolView:
+    keys, slots, cooling = await asyncio.gather(
+        read_keys(documents), read_slots(documents), read_cooling(documents)
+    )
+    return PoolView(keys=keys, slots=slots, cooling=cooling)
+
+
+def _read_key(document: Document) -> Key:
+    d = document.fields
+    return Key(
+        key_id=document.id,
+        weight=d.get("weight", 1),
+        max_concurrent=d.get("maxConcurrent", 0),
+        quota_domain=d.get("quotaDomain", document.id),
+        enabled=d.get("enabled", False),
+        disabled_reason=d.get("disabledReason"),
+        error_count=d.get("errorCount", 0),
+        last_used=d.get("lastUsed"),
+    )
+
+
+def read_slot(document: Document) -> Slot:
+    d = document.fields
+    return Slot(
+        slot_id=document.id,
+        key_id=d["keyId"],
+        number=int(document.id.rsplit(".", 1)[1]),
+        quota_domain=d["quotaDomain"],
+        weight=d["weight"],
+        free_at=d["freeAt"],
+        version=document.version,
+    )
+
+
+def sync_writes(
+    *,
+    key_id: str,
+    weight: int,
+    max_concurrent: int,
+    quota_domain: str,
+    known: Key | None,
+    known_slots: dict[str, Slot],
+    now: datetime,
+) -> list[Write]:
+    """What makes the pool agree with the settings for one key, without disturbing a lease.
+
+    Slots above a lowered `maxConcurrent` stay, and are not chosen any more: a lease on one simply runs out.
+    """
+    settings: dict[str, Any] = {
+        "provider": "gemini",
+        "weight": weight,
+        "maxConcurrent": max_concurrent,
+        "quotaDomain": quota_domain,
+    }
+    fresh = {"enabled": True, "disabledReason": None, "errorCount": 0, "lastUsed": None}
+    writes = [
+        create(key_path(key_id), settings | fresh) if known is None else update(key_path(key_id), settings)
+    ]
+    for number in range(max_concurrent):
+        slot_id = f"{key_id}.{number}"
+        slot = {"keyId": key_id, "quotaDomain": quota_domain, "weight": weight}
+        if slot_id not in known_slots:
+            unused = {"freeAt": now, "holder": None, "lastUsed": None}
+            writes.append(create(slot_path(slot_id), slot | unused))
+            continue
+        old = known_slots[slot_id]
+        if (old.quota_domain, old.weight) != (quota_domain, weight):
+            writes.append(update(slot_path(slot_id), slot, old.version))
+    return writes
+
+
+def cooling_field(model: str) -> str:
+    return str(FieldPath("coolUntil", model).to_api_repr())
+
+
+def stop_cooling(quota_domain: str, model: str) -> Write:
+    return update(domain_path(quota_domain), {cooling_field(model): DELETE_FIELD})

@@ -1,0 +1,280 @@
+"""Builds each function's world once, on first use inside the running loop, and hands it down as arguments.
+
+functions-framework imports before it forks: a channel or a client made at import time belongs to the wrong process.
+What only one function needs is imported only there; google-genai and openai cost half a second each.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import httpx2
+
+from shared import logs, settings
+from shared.auth import Gate, OpenGate, RelayGate, SessionGate, TaskTokens
+from shared.clock import Clock, SystemClock, system_random
+from shared.settings import BadSetting, CompleteSettings, EntrySettings, GenerateSettings, Settings
+
+if TYPE_CHECKING:
+    from shared.adapters.cloud_tasks import Bell
+    from shared.adapters.firestore import Documents
+    from shared.adapters.wechat import WeChat
+    from shared.flow.complete import Desk
+    from shared.flow.generate import Studio
+    from shared.flow.submit import Reception
+    from shared.flow.sweep import Sweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryApp:
+    settings: EntrySettings
+    documents: Documents
+    reception: Reception
+    gate: Gate
+    wechat: WeChat | None
+    clock: Clock
+    rng: random.Random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateApp:
+    settings: GenerateSettings
+    studio: Studio
+    tokens: TaskTokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteApp:
+    settings: CompleteSettings
+    desk: Desk
+    sweep: Sweep
+    tokens: TaskTokens
+
+
+A = TypeVar("A")
+
+
+class Once(Generic[A]):
+    """The one `App` of a process, built when the first request needs it."""
+
+    def __init__(self, build: Callable[[], A]) -> None:
+        self._build = build
+        self._built: A | None = None
+
+    def __call__(self) -> A:
+        if self._built is None:
+            self._built = self._build()
+        return self._built
+
+
+def check_settings(function: str) -> None:
+    """Stops the start with one line if the function that is being started lacks a setting."""
+    if os.environ.get("FUNCTION_TARGET") != function:
+        return
+    try:
+        loaded = settings.load(settings.FOR_TARGET[function], os.environ)
+    except BadSetting as error:
+        sys.stderr.write(f"lookbook: setting {error}\n")
+        # 4 tells gunicorn's master, where there is one, that starting again is of no use.
+        raise SystemExit(4) from None
+    logs.set_up(loaded.log_level, loaded.project)
+
+
+def build_entry() -> EntryApp:
+    from shared.flow.submit import Reception
+
+    loaded = settings.load(EntrySettings, os.environ)
+    clock, rng = SystemClock(), system_random()
+    documents = _documents(loaded, rng)
+    return EntryApp(
+        settings=loaded,
+        documents=documents,
+        reception=Reception(
+            documents=documents,
+            bell=_bell(loaded),
+            default_model=loaded.gemini_model,
+            default_callback_url=loaded.callback_url,
+            task_deadline=loaded.task_deadline,
+            keep=loaded.keep_finished,
+            clock=clock,
+            rng=rng,
+        ),
+        gate=_gate(loaded, clock),
+        wechat=_wechat(loaded, clock) if loaded.wechat_appid else None,
+        clock=clock,
+        rng=rng,
+    )
+
+
+def build_generate() -> GenerateApp:
+    from shared.adapters.cos import CosStore
+    from shared.adapters.fetch import PublicFetcher
+    from shared.adapters.gemini import GeminiPainter
+    from shared.adapters.openai import PoseDirector
+    from shared.flow.generate import PictureStyle, Studio
+    from shared.flow.prepare import Preparer
+    from shared.flow.slots import SlotDesk
+
+    loaded = settings.load(GenerateSettings, os.environ)
+    clock, rng = SystemClock(), system_random()
+    documents, bell = _documents(loaded, rng), _bell(loaded)
+    store = CosStore(
+        secret_id=loaded.cos_secret_id.get_secret_value(),
+        secret_key=loaded.cos_secret_key.get_secret_value(),
+        bucket=loaded.cos_bucket,
+        region=loaded.cos_region,
+        domain=loaded.cos_domain or None,
+        scheme=loaded.cos_scheme,
+    )
+    openai_key = loaded.openai_api_key.get_secret_value()
+    preparer = Preparer(
+        documents=documents,
+        bell=bell,
+        fetcher=PublicFetcher(
+            allowed_hosts=loaded.source_hosts | _cloud_hosts(loaded), private_hosts=loaded.private_hosts
+        ),
+        wechat=_wechat(loaded, clock) if loaded.wechat_appid else None,
+        director=PoseDirector(
+            api_key=openai_key,
+            base_url=loaded.openai_base_url or None,
+            model=loaded.openai_model,
+            timeout=timedelta(seconds=loaded.openai_timeout_seconds),
+        )
+        if openai_key
+        else None,
+        store=store,
+        clock=clock,
+        rng=rng,
+        keep=loaded.keep_finished,
+    )
+    secrets = {key.id: key.key.get_secret_value() for key in loaded.api_keys}
+    studio = Studio(
+        documents=documents,
+        bell=bell,
+        preparer=preparer,
+        desk=SlotDesk(
+            documents,
+            clock=clock,
+            rng=rng,
+            patience=timedelta(seconds=loaded.slot_wait_seconds),
+            known_keys=frozenset(secrets),
+        ),
+        painter=GeminiPainter(
+            base_url=loaded.gemini_base_url or None,
+            timeout=timedelta(seconds=loaded.gemini_timeout_seconds),
+        ),
+        store=store,
+        secrets=secrets,
+        style=PictureStyle(
+            format=loaded.picture_format, quality=loaded.picture_quality, max_edge=loaded.picture_max_edge
+        ),
+        lease=timedelta(seconds=loaded.lease_seconds),
+        upload_time=timedelta(seconds=loaded.upload_seconds),
+        url_lifetime=loaded.url_lifetime,
+        keep=loaded.keep_finished,
+        clock=clock,
+        rng=rng,
+    )
+    return GenerateApp(settings=loaded, studio=studio, tokens=_tokens(loaded))
+
+
+def build_complete() -> CompleteApp:
+    from shared import events
+    from shared.adapters.fetch import PublicFetcher
+    from shared.adapters.webhook import parse_secret
+    from shared.flow.complete import Desk
+    from shared.flow.subscribers import Notification, TagIndexer, analytics
+    from shared.flow.sweep import Sweep
+
+    loaded = settings.load(CompleteSettings, os.environ)
+    clock, rng = SystemClock(), system_random()
+    documents, bell = _documents(loaded, rng), _bell(loaded)
+    notification = Notification(
+        fetcher=PublicFetcher(private_hosts=loaded.private_hosts),
+        secret=parse_secret(loaded.callback_secret.get_secret_value()),
+        timeout=timedelta(seconds=loaded.callback_timeout_seconds),
+        clock=clock,
+    )
+    desk = Desk(
+        documents=documents,
+        bell=bell,
+        subscribers={
+            events.NOTIFICATION: notification,
+            events.ANALYTICS: analytics,
+            events.TAG_INDEXER: TagIndexer(documents=documents),
+        },
+        keep=loaded.keep_finished,
+        clock=clock,
+        rng=rng,
+    )
+    sweep = Sweep(documents=documents, bell=bell, clock=clock)
+    return CompleteApp(settings=loaded, desk=desk, sweep=sweep, tokens=_tokens(loaded))
+
+
+def _documents(loaded: Settings, rng: random.Random) -> Documents:
+    from google.cloud import firestore
+
+    from shared.adapters.firestore import Documents
+
+    return Documents(firestore.AsyncClient(project=loaded.project), rng=rng)
+
+
+def _bell(loaded: Settings) -> Bell:
+    from shared.adapters.cloud_tasks import Bell, tasks_client
+
+    return Bell(
+        client=tasks_client(loaded.tasks_emulator),
+        project=loaded.project,
+        location=loaded.location,
+        generate_queue=loaded.generate_queue,
+        complete_queue=loaded.complete_queue,
+        events_queue=loaded.events_queue,
+        generate_url=loaded.generate_url,
+        complete_url=loaded.complete_url,
+        service_account=loaded.tasks_service_account,
+        audience=loaded.tasks_audience,
+    )
+
+
+def _tokens(loaded: Settings) -> TaskTokens:
+    return TaskTokens(
+        jwks_url=loaded.jwks_url,
+        audience=loaded.tasks_audience,
+        service_account=loaded.tasks_service_account,
+    )
+
+
+def _gate(loaded: EntrySettings, clock: Clock) -> Gate:
+    if loaded.auth_mode == "wechat":
+        return SessionGate(
+            secret=loaded.session_secret.get_secret_value(),
+            lifetime=timedelta(minutes=loaded.session_minutes),
+            clock=clock,
+        )
+    if loaded.auth_mode == "relay":
+        return RelayGate(secret=loaded.relay_secret.get_secret_value(), clock=clock)
+    return OpenGate()
+
+
+def _wechat(loaded: EntrySettings | GenerateSettings, clock: Clock) -> WeChat:
+    from shared.adapters.wechat import WeChat
+
+    return WeChat(
+        appid=loaded.wechat_appid,
+        secret=loaded.wechat_secret.get_secret_value(),
+        env=loaded.wechat_env,
+        base_url=loaded.wechat_base_url,
+        http=httpx2.AsyncClient(timeout=10, trust_env=False),
+        clock=clock,
+    )
+
+
+def _cloud_hosts(loaded: GenerateSettings) -> frozenset[str]:
+    """With an allow-list of sources, the hosts of WeChat's own storage are on it if `cloud://` is in use."""
+    return frozenset({"*.tcb.qcloud.la"}) if loaded.source_hosts and loaded.wechat_appid else frozenset()

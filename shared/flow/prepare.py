@@ -1,0 +1,382 @@
+"""Prepares a task once: fetch the sources, look at them, choose poses, write the prompts.
+
+One process does it, fenced by the task's version; the other shots of the task wait for it. Within a process they wait
+on a lock, across processes by looking again now and then; a preparer that dies is replaced when its time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from google.cloud.firestore import DELETE_FIELD
+
+from shared import events, images
+from shared.adapters.cloud_tasks import Bell
+from shared.adapters.cos import CosStore
+from shared.adapters.fetch import PublicFetcher
+from shared.adapters.firestore import Conflict, Documents, Version
+from shared.adapters.firestore_tasks import create_event, fail_shot, shots_of, task_path, update_task
+from shared.adapters.openai import PoseDirector
+from shared.adapters.wechat import WeChat
+from shared.clock import Clock
+from shared.errors import LookbookError, SourceRefused, Terminal
+from shared.events import Event
+from shared.ids import new_event_id, new_token
+from shared.images import SourcePhoto
+from shared.logs import Log
+from shared.metrics import task_metrics
+from shared.prompts.compose import compose
+from shared.prompts.director import Actions, actions_without_director, director_messages, read_actions
+from shared.task import PlanState, Shot, Source, Status, Task
+
+BUDGET: Final = timedelta(seconds=90)
+"""A preparation that takes longer is taken to be dead, and another process begins again."""
+MOST_ATTEMPTS: Final = 4
+_LOOK_AGAIN: Final = (0.25, 0.5, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0)
+"""Seconds between looks at a task that another process prepares."""
+_KEEP_PREPARED: Final = 32
+_MOST_PIXELS: Final = 40_000_000
+_LONGEST_EDGE: Final = 1536
+_BACKOFF: Final = timedelta(seconds=5)
+
+log = Log("prepare")
+
+
+class TaskIsOver(Exception):
+    """The task is final, or gone: its shots have nothing left to do."""
+
+
+class NotYet(Exception):
+    """The task can't be worked on before `at`."""
+
+    def __init__(self, at: datetime) -> None:
+        super().__init__(at.isoformat())
+        self.at = at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A task that is ready to be drawn, with its photos in memory."""
+
+    task: Task
+    photos: tuple[SourcePhoto, ...]
+
+    def prompt(self, index: int) -> str:
+        return str(self.task.prompts["final"][index])
+
+
+class Preparer:
+    def __init__(
+        self,
+        *,
+        documents: Documents,
+        bell: Bell,
+        fetcher: PublicFetcher,
+        wechat: WeChat | None,
+        director: PoseDirector | None,
+        store: CosStore,
+        clock: Clock,
+        rng: random.Random,
+        keep: timedelta,
+    ) -> None:
+        self._documents = documents
+        self._bell = bell
+        self._fetcher = fetcher
+        self._wechat = wechat
+        self._director = director
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._keep = keep
+        self._prepared: OrderedDict[str, Prepared] = OrderedDict()
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    async def ready(self, task_id: str) -> Prepared:
+        lock = self._locks.setdefault(task_id, asyncio.Lock())
+        async with lock:
+            known = self._prepared.get(task_id)
+            if known is None:
+                known = await self._find_or_prepare(task_id)
+                self._prepared[task_id] = known
+                while len(self._prepared) > _KEEP_PREPARED:
+                    self._prepared.popitem(last=False)
+            else:
+                self._prepared.move_to_end(task_id)
+            return known
+
+    async def _find_or_prepare(self, task_id: str) -> Prepared:
+        looks = iter(_LOOK_AGAIN)
+        while True:
+            (document,) = await self._documents.get(task_path(task_id))
+            if document is None:
+                raise TaskIsOver(task_id)
+            task = Task.from_document(document.fields)
+            if task.status.is_final:
+                raise TaskIsOver(task_id)
+            now = self._clock.now()
+            if task.plan.state is PlanState.READY:
+                return Prepared(task=task, photos=await self._load(task))
+            if task.plan.until is None or task.plan.until <= now:
+                claimed = await self._claim(task, document.version)
+                if claimed is not None:
+                    return await self._prepare(*claimed)
+                continue
+            if task.plan.state is PlanState.NONE:
+                raise NotYet(task.plan.until)
+            wait = next(looks, None)
+            if wait is None:
+                raise NotYet(now + timedelta(seconds=self._rng.uniform(3, 6)))
+            await self._clock.sleep(wait)
+
+    async def _claim(self, task: Task, version: Version) -> tuple[Task, Version, str] | None:
+        """None when somebody else was quicker."""
+        now = self._clock.now()
+        token = new_token(self._rng)
+        fields: dict[str, Any] = {
+            "status": Status.PROCESSING.value,
+            "plan": {
+                "state": PlanState.PREPARING.value,
+                "token": token,
+                "until": now + BUDGET,
+                "attempts": task.plan.attempts + 1,
+            },
+            "updatedAt": now,
+        }
+        if task.marks["processingStartedAt"] is None:
+            fields["processingStartedAt"] = now
+        try:
+            (claimed,) = await self._documents.commit(update_task(task.task_id, fields, version))
+        except Conflict:
+            (document,) = await self._documents.get(task_path(task.task_id))
+            if document is None or document.fields["plan"].get("token") != token:
+                return None
+            claimed = document.version
+        return task, claimed, token
+
+    async def _prepare(self, task: Task, version: Version, token: str) -> Prepared:
+        attempt = task.plan.attempts + 1
+        try:
+            async with asyncio.timeout((BUDGET - timedelta(seconds=15)).total_seconds()):
+                photos, (actions, director) = await asyncio.gather(self._fetch_all(task), self._direct(task))
+                sources = await self._keep_all(task, photos)
+        except Terminal as error:
+            await self._fail(task, version, error)
+            raise TaskIsOver(task.task_id) from error
+        except (LookbookError, TimeoutError) as error:
+            cause = error if isinstance(error, LookbookError) else LookbookError("preparation took too long")
+            if attempt >= MOST_ATTEMPTS:
+                await self._fail(task, version, cause)
+                raise TaskIsOver(task.task_id) from error
+            raise NotYet(await self._postpone(task, version, cause, attempt)) from error
+
+        prompts = compose(task.mode, task.params, task.prompt, actions.actions)
+        now = self._clock.now()
+        fields: dict[str, Any] = {
+            "plan": {
+                "state": PlanState.READY.value,
+                "token": token,
+                "attempts": attempt,
+                "director": director,
+            },
+            "prompts": {
+                "base": prompts.base,
+                "frontend": prompts.frontend,
+                "actions": list(prompts.actions),
+                "final": list(prompts.final),
+            },
+            "sources": [source.to_document() for source in sources],
+            "promptGeneratedAt": now,
+            "updatedAt": now,
+        }
+        told = list(self._tell_of(task, sources, now))
+        try:
+            await self._documents.commit(
+                update_task(task.task_id, fields, version),
+                *(create_event(event, keep=self._keep) for event in told),
+            )
+        except Conflict:
+            (document,) = await self._documents.get(task_path(task.task_id))
+            if document is None or document.fields["plan"].get("token") != token:
+                raise NotYet(now + timedelta(seconds=1)) from None
+        await self._bell.ring(
+            [self._bell.events(task.task_id, [event.event_id for event in told], trace_id=task.trace_id)]
+        )
+        log.info(
+            "task.prepared",
+            task_id=task.task_id,
+            sources=len(sources),
+            shots=task.total,
+            director=director,
+            repaired=actions.repaired,
+        )
+        (document,) = await self._documents.get(task_path(task.task_id))
+        if document is None:
+            raise TaskIsOver(task.task_id)
+        return Prepared(task=Task.from_document(document.fields), photos=tuple(photos))
+
+    async def _fetch_all(self, task: Task) -> list[SourcePhoto]:
+        cloud_files = [url for url in task.images if url.startswith("cloud://")]
+        addresses: dict[str, str] = {}
+        if cloud_files:
+            if self._wechat is None:
+                raise SourceRefused("cloud:// sources need WECHAT_APPID and WECHAT_SECRET to be set")
+            addresses = await self._wechat.download_urls(cloud_files)
+        async with asyncio.TaskGroup() as group:
+            jobs = [group.create_task(_outcome(self._fetch(addresses.get(url, url)))) for url in task.images]
+        photos: list[SourcePhoto] = []
+        for number, job in enumerate(jobs, start=1):
+            photo = job.result()
+            if isinstance(photo, LookbookError):
+                # The same type, so that its code stays; the user is told which photo it was.
+                raise type(photo)(f"source photo {number}: {photo.message}") from photo
+            photos.append(photo)
+        return photos
+
+    async def _fetch(self, url: str) -> SourcePhoto:
+        data = await self._fetcher.fetch(url)
+        return await asyncio.to_thread(
+            images.normalise, data, max_pixels=_MOST_PIXELS, max_edge=_LONGEST_EDGE
+        )
+
+    async def _keep_all(self, task: Task, photos: Sequence[SourcePhoto]) -> list[Source]:
+        async def keep(number: int, photo: SourcePhoto) -> Source:
+            key = f"sources/{task.task_id}/{number}-{photo.sha256[:16]}.jpg"
+            _, analysis = await asyncio.gather(
+                self._store.put(key, photo.data, photo.mimeType),
+                asyncio.to_thread(images.analyse, photo.data),
+            )
+            return Source(
+                url=task.images[number],
+                sha256=photo.sha256,
+                mime_type=photo.mimeType,
+                width=photo.width,
+                height=photo.height,
+                cos_key=key,
+                analysis=asdict(analysis),
+            )
+
+        return list(await asyncio.gather(*(keep(number, photo) for number, photo in enumerate(photos))))
+
+    async def _load(self, task: Task) -> tuple[SourcePhoto, ...]:
+        async def load(source: Source) -> SourcePhoto:
+            return SourcePhoto(
+                data=await self._store.get(source.cos_key),
+                mimeType=source.mime_type,
+                width=source.width,
+                height=source.height,
+                sha256=source.sha256,
+            )
+
+        try:
+            return tuple(await asyncio.gather(*(load(source) for source in task.sources)))
+        except LookbookError as error:
+            log.warning("sources.unreadable", task_id=task.task_id, code=error.code)
+            raise NotYet(self._clock.now() + _BACKOFF) from error
+
+    async def _direct(self, task: Task) -> tuple[Actions, str]:
+        """Poses from the language model; the library's when it has none to give. Never stops a task."""
+        if self._director is not None:
+            messages = director_messages(scene=task.params.scene, style=task.params.style, count=task.total)
+            try:
+                answer = await self._director.direct(messages, task.total)
+            except LookbookError as error:
+                log.warning("director.unavailable", task_id=task.task_id, code=error.code)
+            else:
+                actions = read_actions(answer, task.total, rng=self._rng)
+                if actions.repaired < task.total:
+                    return actions, "repaired" if actions.repaired or actions.dropped else "llm"
+        return actions_without_director(task.total, rng=self._rng), "library"
+
+    def _tell_of(self, task: Task, sources: Sequence[Source], now: datetime) -> list[Event]:
+        def event(event_type: str, payload: dict[str, Any]) -> Event:
+            return Event(
+                event_id=new_event_id(self._rng),
+                event_type=event_type,
+                task_id=task.task_id,
+                trace_id=task.trace_id,
+                timestamp=now,
+                source="generate",
+                payload=payload,
+            )
+
+        told: list[Event] = []
+        for number, source in enumerate(sources):
+            named = {"source": number, "sha256": source.sha256}
+            size = {"mimeType": source.mime_type, "width": source.width, "height": source.height}
+            told.append(event(events.IMAGE_DOWNLOADED, named))
+            told.append(event(events.IMAGE_METADATA_EXTRACTED, named | size))
+            told.append(event(events.IMAGE_ANALYZED, named | {"analysis": source.analysis}))
+        return told
+
+    async def _postpone(self, task: Task, version: Version, error: LookbookError, attempt: int) -> datetime:
+        at = self._clock.now() + _BACKOFF * attempt
+        log.warning("task.preparation_failed", task_id=task.task_id, code=error.code, attempt=attempt)
+        plan = {"state": PlanState.NONE.value, "until": at, "attempts": attempt}
+        try:
+            await self._documents.commit(
+                update_task(task.task_id, {"plan": plan, "updatedAt": self._clock.now()}, version)
+            )
+        except Conflict:
+            log.info("task.preparation_superseded", task_id=task.task_id)
+        return at
+
+    async def _fail(self, task: Task, version: Version, error: LookbookError) -> None:
+        """The whole task ends here: no shot can be drawn without its sources."""
+        now = self._clock.now()
+        record = {"code": error.code, "message": error.message, "timestamp": now, "retriable": False}
+        shots = await shots_of(self._documents, task.task_id)
+        metrics = task_metrics(task, [Shot.from_document(shot.fields) for shot in shots], now=now)
+        counts = {"total": task.total, "completed": 0, "failed": task.total, "cancelled": 0}
+        event = Event(
+            event_id=new_event_id(self._rng),
+            event_type=events.TASK_FAILED,
+            task_id=task.task_id,
+            trace_id=task.trace_id,
+            timestamp=now,
+            source="generate",
+            payload={
+                "status": Status.FAILED.value,
+                **counts,
+                "error": {"code": error.code, "message": error.message},
+                "metrics": metrics,
+            },
+        )
+        try:
+            await self._documents.commit(
+                update_task(
+                    task.task_id,
+                    {
+                        "status": Status.FAILED.value,
+                        "plan": {"state": PlanState.FAILED.value, "attempts": task.plan.attempts + 1},
+                        "errors": [record],
+                        "finished": counts,
+                        "metrics": metrics,
+                        "checkAt": DELETE_FIELD,
+                        "updatedAt": now,
+                    },
+                    version,
+                ),
+                *(fail_shot(task.task_id, number, None, error=record) for number in range(task.total)),
+                create_event(event, keep=self._keep),
+            )
+        except Conflict:
+            log.info("task.preparation_superseded", task_id=task.task_id)
+            return
+        log.warning("task.failed", task_id=task.task_id, code=error.code, reason=error.message)
+        await self._bell.ring([self._bell.events(task.task_id, [event.event_id], trace_id=task.trace_id)])
+
+
+async def _outcome(job: Any) -> SourcePhoto | LookbookError:
+    """A failure as a value, so that one broken photo doesn't cancel the report on the others."""
+    try:
+        photo: SourcePhoto = await job
+    except LookbookError as error:
+        return error
+    return photo

@@ -1,0 +1,129 @@
+"""The whole system on free ports, for tests: the real functions as processes, on the embedded cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from localcloud.environment import SEED_KEYS, Key
+from localcloud.faults import Rule
+from localcloud.progress import FINAL
+from localcloud.services import ServiceName
+from localcloud.supervisor import FUNCTIONS, Function, Options, Supervisor
+
+
+class System:
+    """A running system, and what tests ask of it."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
+        self.http: httpx2.AsyncClient = supervisor.http
+        self.entry = supervisor.urls["entry"]
+        self.addresses = supervisor.addresses
+
+    def wish(self, *, count: int = 1, **more: Any) -> dict[str, Any]:
+        """The body of a request for `count` shots of the sample garment; `more` replaces or adds fields."""
+        params = {"scene": "商业摄影", "style": "现代简约", "count": count}
+        mode = "photo_set" if count > 1 else "normal"
+        return {"mode": mode, "images": [self.addresses.sample], "params": params, **more}
+
+    async def post(self, body: Any, *, headers: Mapping[str, str] | None = None) -> httpx2.Response:
+        return await self.http.post(f"{self.entry}/tasks", json=body, headers=dict(headers or {}))
+
+    async def submit(self, *, count: int = 1, headers: Mapping[str, str] | None = None, **more: Any) -> str:
+        """The id of a new task."""
+        answer = await self.post(self.wish(count=count, **more), headers=headers)
+        assert answer.status_code == 202, answer.text
+        task_id: str = answer.json()["taskId"]
+        return task_id
+
+    async def task(self, task_id: str) -> dict[str, Any]:
+        answer = await self.http.get(f"{self.entry}/tasks/{task_id}")
+        assert answer.status_code == 200, answer.text
+        task: dict[str, Any] = answer.json()
+        return task
+
+    async def wait_final(self, task_id: str, *, seconds: float = 60) -> dict[str, Any]:
+        """The task, once it has ended; a child that dies meanwhile is reported at once."""
+        task: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(seconds):
+                while (task := await self.task(task_id))["status"] not in FINAL:
+                    self.supervisor.check()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"not final after {seconds} s: {task}") from None
+        return task
+
+    async def stats(self) -> dict[str, Any]:
+        """What the fake Gemini counted: calls and highest concurrency, per key and in all."""
+        stats: dict[str, Any] = (await self.http.get(f"{self.addresses.gemini}/stats")).json()
+        return stats
+
+    async def forget_stats(self) -> None:
+        await self.http.delete(f"{self.addresses.gemini}/stats")
+
+    async def callbacks(self, task_id: str) -> list[dict[str, Any]]:
+        """The deliveries for one task so far: {webhookId, receivedAt, body, verified}."""
+        inbox = (await self.http.get(f"{self.addresses.receiver}/inbox")).json()
+        return [entry for entry in inbox if entry["body"].get("taskId") == task_id]
+
+    async def wait_callbacks(self, task_id: str, count: int, *, seconds: float = 20) -> list[dict[str, Any]]:
+        """The deliveries for one task, once there are `count`."""
+        found: list[dict[str, Any]] = []
+        try:
+            async with asyncio.timeout(seconds):
+                while len(found := await self.callbacks(task_id)) < count:
+                    self.supervisor.check()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"{len(found)} callbacks after {seconds} s, not {count}") from None
+        return found
+
+    async def counts(self, service: ServiceName) -> dict[str, dict[str, int]]:
+        return await self.supervisor.service(service).counts()
+
+    async def misbehave(self, service: ServiceName, *rules: Rule) -> None:
+        await self.supervisor.service(service).misbehave(*rules)
+
+    async def behave(self) -> None:
+        """Take away every fault."""
+        for service in self.supervisor.services:
+            await self.supervisor.service(service).behave()
+
+
+@asynccontextmanager
+async def embedded(
+    *,
+    latency: float = 0.05,
+    keys: Sequence[Key] = SEED_KEYS,
+    generate_workers: int = 1,
+    in_process: bool = False,
+    settings: Mapping[str, str] | None = None,
+    faults: Mapping[ServiceName, Sequence[Rule]] | None = None,
+    functions: Sequence[Function] = FUNCTIONS,
+    source: Path | None = None,
+) -> AsyncIterator[System]:
+    """Everything on free ports; nothing of the shell's settings gets in. After an error the logs are kept."""
+    state = Path(tempfile.mkdtemp(prefix="lookbook-"))
+    options = Options(
+        keys=keys,
+        gemini_latency=latency,
+        generate_workers=generate_workers,
+        in_process=in_process,
+        extra=dict(settings or {}),
+        faults=dict(faults or {}),
+        functions=functions,
+        state=state,
+        **({"source": source} if source else {}),
+    )
+    async with Supervisor(options) as supervisor:
+        yield System(supervisor)
+    shutil.rmtree(state)
