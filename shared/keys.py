@@ -32,7 +32,8 @@ class Slot:
     quota_domain: str
     weight: int
     free_at: datetime
-    version: Any
+    last_used: datetime | None = None
+    version: Any = None
     """The fencing token: the update time of the document that this was read from."""
 
 

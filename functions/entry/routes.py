@@ -26,7 +26,7 @@ from shared.http import parse, problem_response, read_body, trace_of
 from shared.ids import digest, new_trace_id
 from shared.logs import Log, carry_trace
 from shared.problems import FieldProblem, Problem
-from shared.task import Task
+from shared.task import Shot, Task
 
 _TASK_ID: Final = re.compile(r"task_[a-z0-9]{1,40}")
 _IDEMPOTENCY_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -108,7 +108,9 @@ def build_api(app: EntryApp) -> FastAPI:
             headers["retry-after"] = str(_POLL_SECONDS)
         if etag in (tag.strip() for tag in request.headers.get("if-none-match", "").split(",")):
             return Response(status_code=304, headers=headers)
-        return JSONResponse(api.show(task, shots), headers=headers)
+        return JSONResponse(
+            api.show(task, [Shot.from_document(shot.fields) for shot in shots]), headers=headers
+        )
 
     async def listing(request: Request) -> Response:
         caller = await identify(request)

@@ -63,6 +63,13 @@ def cool_domain(
     ]
 
 
+def cool_by_hand(quota_domain: str, *, model: str, until: datetime, now: datetime) -> Write:
+    return merge(
+        domain_path(quota_domain),
+        {"coolUntil": {model: Maximum(unix_ms(until))}, "reason": "by hand", "updatedAt": now},
+    )
+
+
 def count_key_error(key_id: str, *, now: datetime) -> list[Write]:
     return [merge(key_path(key_id), {"errorCount": Increment(1), "lastUsed": now})]
 
@@ -74,6 +81,11 @@ def disable_key(key_id: str, *, reason: str, now: datetime) -> list[Write]:
             {"enabled": False, "disabledReason": reason, "errorCount": Increment(1), "lastUsed": now},
         )
     ]
+
+
+def retire_key(key_id: str) -> Write:
+    """The key is in nobody's settings any more."""
+    return update(key_path(key_id), {"enabled": False, "disabledReason": "not in GEMINI_API_KEYS"})
 
 
 def enable_key(key_id: str) -> Write:
@@ -130,6 +142,7 @@ def read_slot(document: Document) -> Slot:
         quota_domain=d["quotaDomain"],
         weight=d["weight"],
         free_at=d["freeAt"],
+        last_used=d.get("lastUsed"),
         version=document.version,
     )
 
