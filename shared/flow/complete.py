@@ -79,6 +79,7 @@ class Desk:
         self._subscribers = subscribers
         self._clock = clock
         self._known: OrderedDict[str, Task] = OrderedDict()
+        self._settling: set[str] = set()
 
     async def tell(self, task_id: str, told: Sequence[Event]) -> None:
         """Publishes events and, if one of them is about a shot, looks whether the task is finished."""
@@ -90,7 +91,17 @@ class Desk:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publish(task, told, completed))
             if about_shots and finished >= task.total:
-                group.create_task(self._settler.settle(task_id))
+                group.create_task(self._settle_once(task_id))
+
+    async def _settle_once(self, task_id: str) -> None:
+        """The last shots of a task often end together: one look at the task is enough for all of them."""
+        if task_id in self._settling:
+            return
+        self._settling.add(task_id)
+        try:
+            await self._settler.settle(task_id)
+        finally:
+            self._settling.discard(task_id)
 
     async def look_and_tell(self, task_id: str, event_ids: Sequence[str]) -> None:
         """The same for events of which it isn't known whether they were published."""

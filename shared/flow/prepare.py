@@ -11,7 +11,7 @@ import random
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from shared.logs import Log
 from shared.metrics import task_metrics
 from shared.prompts.compose import compose
 from shared.prompts.director import Actions, actions_without_director, director_messages, read_actions
-from shared.task import PlanState, Shot, Source, Status, Task
+from shared.task import Plan, PlanState, Shot, Source, Status, Task
 
 BUDGET: Final = timedelta(seconds=90)
 """A preparation that takes longer is taken to be dead, and another process begins again."""
@@ -216,10 +216,15 @@ class Preparer:
             director=director,
             repaired=actions.repaired,
         )
-        (document,) = await self._documents.get(task_path(task.task_id))
-        if document is None:
-            raise TaskIsOver(task.task_id)
-        return Prepared(task=Task.from_document(document.fields), photos=tuple(photos))
+        ready = replace(
+            task,
+            status=Status.PROCESSING,
+            plan=Plan(state=PlanState.READY, token=token, attempts=attempt, director=director),
+            prompts=fields["prompts"],
+            sources=tuple(sources),
+            marks={**task.marks, "promptGeneratedAt": now},
+        )
+        return Prepared(task=ready, photos=tuple(photos))
 
     async def _fetch_all(self, task: Task) -> list[SourcePhoto]:
         cloud_files = [url for url in task.images if url.startswith("cloud://")]
