@@ -154,7 +154,9 @@ async def follow(system: Supervisor, wish: dict[str, Any], times: int) -> list[s
     """Submit, and wait for the final callbacks: nothing is asked of the system meanwhile. How the tasks ended."""
     url = f"{system.urls['entry']}/tasks"
     async with aclosing(inbox(system.http, system.addresses.receiver)) as arriving:
-        answers = await asyncio.gather(*(system.http.post(url, json=wish) for _ in range(times)))
+        # Each asks for something of its own: otherwise the cache would draw the first one only.
+        wishes = [wish | {"prompt": f"variant {number}"} for number in range(times)]
+        answers = await asyncio.gather(*(system.http.post(url, json=each) for each in wishes))
         refused = [answer for answer in answers if answer.status_code != 202]
         if refused:
             raise SystemExit(f"POST answered {refused[0].status_code}: {refused[0].text}")

@@ -82,8 +82,8 @@ class Admin:
         for key in sorted(pool.keys.values(), key=lambda key: key.key_id):
             cooling = [
                 f"{_time(until)} ({model})"
-                for (domain, model), until in sorted(pool.cooling.items())
-                if domain == key.quota_domain and until > now
+                for (domain, model), health in sorted(pool.health.items(), key=lambda item: item[0])
+                if domain == key.quota_domain and (until := health.blocked_until(now)) > now
             ]
             rows.append(
                 (
@@ -109,7 +109,7 @@ class Admin:
         """Put a key back into use, and end its domain's cooling."""
         key = await self._find(asked.key)
         pool = await read_pool(self.documents)
-        cooling = [model for domain, model in pool.cooling if domain == key.quota_domain]
+        cooling = [model for domain, model in pool.health if domain == key.quota_domain]
         await self.documents.commit(
             enable_key(key.key_id), *(stop_cooling(key.quota_domain, model) for model in cooling)
         )

@@ -93,6 +93,8 @@ class TaskIn(_Body):
     api_payload: Annotated[dict[str, Any], AfterValidator(_payload)] = Field(default_factory=dict)
     priority: int = Field(default=0, ge=0, le=9)
     callback_url: Text | None = Field(default=None, max_length=2048)
+    prompt_cache: bool = True
+    """False: draw every shot, even one that this user has had drawn before."""
 
     @model_validator(mode="after")
     def _distinct(self) -> TaskIn:
