@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.keys import Key, PoolView, Slot, earliest_free, in_order
+from shared.keys import Health, Key, PoolView, Slot, earliest_free, in_order
 
 NOW = datetime(2025, 10, 13, 8, 0, tzinfo=UTC)
 MODELS = ("flash", "pro")
@@ -20,7 +20,7 @@ AROUND_NOW = st.integers(-3, 3).map(lambda seconds: NOW + timedelta(seconds=seco
 
 @st.composite
 def pools(draw: st.DrawFn) -> PoolView:
-    """Keys on and off, domains shared and cooling, leases over and under way, slots without a key, shrunk keys."""
+    """Keys on, off, shrunk and unknown; domains shared, cooling and recovering; leases over and under way."""
     keys = {
         f"k{number}": Key(
             key_id=f"k{number}",
@@ -44,22 +44,34 @@ def pools(draw: st.DrawFn) -> PoolView:
         for number in range(draw(st.integers(0, 5)))
     ]
     known = {key_id: key for key_id, key in keys.items() if draw(st.integers(0, 9))}
-    cooling = draw(st.dictionaries(st.tuples(st.sampled_from(DOMAINS), st.sampled_from(MODELS)), AROUND_NOW))
-    return PoolView(keys=known, cooling=cooling, slots={slot.slot_id: slot for slot in slots})
+    health = draw(
+        st.dictionaries(
+            st.tuples(st.sampled_from(DOMAINS), st.sampled_from(MODELS)),
+            st.builds(
+                Health,
+                cool_until=st.none() | AROUND_NOW,
+                hits=st.integers(0, 2),
+                probe_until=st.none() | AROUND_NOW,
+            ),
+        )
+    )
+    return PoolView(keys=known, health=health, slots={slot.slot_id: slot for slot in slots})
 
 
 def may_be_leased(pool: PoolView, slot: Slot) -> bool:
     """The rules of the design, read aloud."""
     key = pool.keys.get(slot.key_id)
-    is_cooling = any(
-        domain == slot.quota_domain and model == "flash" and until > NOW
-        for (domain, model), until in pool.cooling.items()
+    is_blocked = any(
+        (known.cool_until is not None and known.cool_until > NOW)
+        or (known.hits > 0 and known.probe_until is not None and known.probe_until > NOW)
+        for (domain, model), known in pool.health.items()
+        if domain == slot.quota_domain and model == "flash"
     )
     return (
         key is not None
         and key.enabled
         and slot.number < key.max_concurrent
-        and not is_cooling
+        and not is_blocked
         and slot.free_at <= NOW
     )
 
@@ -75,10 +87,15 @@ def test_exactly_the_slots_that_may_be_leased_are_offered(
 ) -> None:
     taken = data.draw(st.sets(st.sampled_from(sorted(pool.slots)))) if pool.slots else set()
     offered = order(pool, seed=seed, taken=taken)
+    on_trial = {
+        pool.slots[slot_id].quota_domain
+        for slot_id in taken
+        if pool.health_of(pool.slots[slot_id].quota_domain, "flash").hits
+    }
     expected = {
         slot.slot_id
         for slot in pool.slots.values()
-        if may_be_leased(pool, slot) and slot.slot_id not in taken
+        if may_be_leased(pool, slot) and slot.slot_id not in taken and slot.quota_domain not in on_trial
     }
     assert sorted(slot.slot_id for slot in offered) == sorted(expected)
 
@@ -122,6 +139,16 @@ def test_leasing_the_best_until_none_is_left_fills_every_key_and_overfills_none(
         ]
         assert len(in_use) <= key.max_concurrent
     assert not any(may_be_leased(pool, slot) for slot in pool.slots.values())
+
+
+@given(pools(), st.integers())
+@settings(deadline=None)
+def test_one_process_promises_at_most_one_slot_of_a_recovering_domain(pool: PoolView, seed: int) -> None:
+    promised: set[str] = set()
+    while best := order(pool, seed=seed, taken=promised):
+        promised.add(best[0].slot_id)
+    per_domain = Counter(pool.slots[slot_id].quota_domain for slot_id in promised)
+    assert all(count == 1 or not pool.health_of(domain, "flash").hits for domain, count in per_domain.items())
 
 
 @given(pools())

@@ -140,9 +140,14 @@ def test_a_shot_that_always_fails_ends_within_its_attempts_and_its_time(
     assert all(count <= most for code, count in retries.items() if (most := POLICIES[code].most) is not None)
 
 
-@given(TRANSIENT, MOMENTS)
-def test_cooling_never_ends_before_it_begins(error: Transient, now: datetime) -> None:
-    assert cool_until(error, now=now) >= now
+@given(TRANSIENT, st.integers(0, 10**6), MOMENTS)
+def test_cooling_never_ends_before_it_begins(error: Transient, hits: int, now: datetime) -> None:
+    assert cool_until(error, hits=hits, now=now) >= now
+
+
+@given(TRANSIENT, st.integers(0, 50), MOMENTS)
+def test_another_hit_never_makes_cooling_shorter(error: Transient, hits: int, now: datetime) -> None:
+    assert cool_until(error, hits=hits + 1, now=now) >= cool_until(error, hits=hits, now=now)
 
 
 @given(MOMENTS)

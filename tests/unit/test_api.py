@@ -53,6 +53,7 @@ def test_the_smallest_request_is_one_photo() -> None:
     assert (task.mode, task.prompt, task.count) == ("normal", "", 1)
     assert (task.params.aspect_ratio, task.priority, task.api_payload) == ("3:4", 0, {})
     assert (task.user_id, task.model, task.callback_url) == (None, None, None)
+    assert task.prompt_cache is True
 
 
 def test_the_fullest_request_is_read_by_the_seeds_names() -> None:
@@ -74,6 +75,7 @@ def test_the_fullest_request_is_read_by_the_seeds_names() -> None:
             "apiPayload": {"temperature": 0.4, "topK": 40},
             "priority": 9,
             "callbackUrl": "https://hooks.example/done",
+            "promptCache": False,
         }
     )
     assert (task.user_id, task.mode, task.count, task.priority) == ("openid-1", "photo_set", 9, 9)
@@ -83,6 +85,7 @@ def test_the_fullest_request_is_read_by_the_seeds_names() -> None:
         "9:16",
     )
     assert task.api_payload == {"temperature": 0.4, "topK": 40}
+    assert task.prompt_cache is False
 
 
 @pytest.mark.parametrize(("mode", "count"), [("normal", 1), ("photo_set", 9)])
@@ -244,6 +247,11 @@ def test_a_priority_outside_zero_to_nine_is_refused(priority: Any) -> None:
     assert pointers(a_body(priority=priority)) == ["/priority"]
 
 
+@pytest.mark.parametrize("value", [0, 1, "false", None])
+def test_whether_the_cache_may_answer_is_yes_or_no(value: Any) -> None:
+    assert pointers(a_body(promptCache=value)) == ["/promptCache"]
+
+
 @pytest.mark.parametrize(
     ("extra", "pointer"),
     [
@@ -325,6 +333,7 @@ def test_a_request_has_one_fingerprint_however_it_is_spelt() -> None:
         {"callbackUrl": "https://hooks.example/"},
         {"userId": "openid-2"},
         {"model": "other"},
+        {"promptCache": False},
     ],
 )
 def test_another_request_has_another_fingerprint(changes: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared import events
 from shared.clock import from_unix_ms, unix_ms
-from shared.events import FINAL_TYPES, SHOT_TYPES, TYPES, WANTED, Event, subscribers_of
+from shared.events import FINAL_TYPES, SHOT_TYPES, TYPES, WANTED, Event, read_envelope, subscribers_of
 
 NOW = datetime(2025, 10, 13, 8, 0, tzinfo=UTC)
 
@@ -38,6 +38,12 @@ def test_an_envelope_has_the_seeds_seven_fields_exactly() -> None:
         "source": "generate",
         "payload": {"index": 3},
     }
+
+
+@pytest.mark.parametrize("task_id", ["task_1", None])
+def test_an_envelope_reads_back_as_it_was_written(task_id: str | None) -> None:
+    event = an_event(task_id)
+    assert read_envelope(event.envelope()) == event
 
 
 def test_an_event_of_no_task_has_no_task_id() -> None:

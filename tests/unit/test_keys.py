@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from shared.keys import Key, PoolView, Slot, earliest_free, in_order
+from shared.keys import Health, Key, PoolView, Slot, earliest_free, in_order
 
 NOW = datetime(2025, 10, 13, 8, 0, tzinfo=UTC)
 PAST = NOW - timedelta(minutes=1)
@@ -32,6 +32,7 @@ def a_pool(
     *keys: Key,
     in_use: Mapping[str, int] | None = None,
     cooling: Mapping[tuple[str, str], datetime] | None = None,
+    health: Mapping[tuple[str, str], Health] | None = None,
 ) -> PoolView:
     """Every key with all its slots; `in_use` of them, the lowest numbers first, are leased until LATER."""
     slots = [
@@ -48,7 +49,7 @@ def a_pool(
     ]
     return PoolView(
         keys={key.key_id: key for key in keys},
-        cooling=cooling or {},
+        health={at: Health(cool_until=until) for at, until in (cooling or {}).items()} | dict(health or {}),
         slots={slot.slot_id: slot for slot in slots},
     )
 
@@ -212,3 +213,49 @@ def test_slots_that_may_not_be_used_do_not_make_the_pool_look_free() -> None:
     pool = a_pool(a_key("small", slots=2), a_key("off", enabled=False), in_use={"small": 1})
     shrunk = replace(pool, keys={**pool.keys, "small": a_key("small", slots=1)})
     assert earliest_free(shrunk, model=MODEL, now=NOW) == LATER
+
+
+SHARED = ("shared", MODEL)
+
+
+def test_a_recovering_domain_is_tried_with_one_call_before_the_herd() -> None:
+    pool = a_pool(a_key("one", domain="shared"), health={SHARED: Health(cool_until=PAST, hits=1)})
+    first = chosen(pool)[0]
+    assert chosen(pool, taken=[first.slot_id]) == []
+
+
+def test_the_one_call_holds_back_every_key_of_the_domain_and_no_other() -> None:
+    pool = a_pool(
+        a_key("one", domain="shared"),
+        a_key("two", domain="shared"),
+        a_key("other"),
+        health={SHARED: Health(cool_until=PAST, hits=1)},
+    )
+    assert keys_chosen(pool, taken=["one.0"]) == {"other"}
+
+
+def test_a_domain_whose_trial_call_is_under_way_somewhere_is_left_out_until_it_ends() -> None:
+    under_way = Health(cool_until=PAST, hits=1, probe_until=LATER)
+    pool = a_pool(a_key("one", domain="shared", slots=1), health={SHARED: under_way})
+    assert chosen(pool) == []
+    assert earliest_free(pool, model=MODEL, now=NOW) == LATER
+
+
+def test_a_trial_call_that_never_ended_is_forgotten_in_time() -> None:
+    lost = Health(cool_until=PAST, hits=3, probe_until=NOW)
+    assert keys_chosen(a_pool(a_key("one", domain="shared"), health={SHARED: lost})) == {"one"}
+
+
+def test_a_domain_that_works_again_takes_the_herd() -> None:
+    pool = a_pool(a_key("one", domain="shared"), health={SHARED: Health(cool_until=PAST, hits=0)})
+    assert len(chosen(pool, taken=["one.0"])) == 2
+
+
+def test_what_is_left_of_a_trial_call_does_not_block_a_domain_that_works_again() -> None:
+    pool = a_pool(a_key("one", domain="shared"), health={SHARED: Health(hits=0, probe_until=LATER)})
+    assert len(chosen(pool)) == 3
+
+
+def test_a_domain_that_recovers_for_one_model_serves_the_others_in_full() -> None:
+    elsewhere = {("shared", "another-model"): Health(cool_until=LATER, hits=2, probe_until=LATER)}
+    assert len(chosen(a_pool(a_key("one", domain="shared"), health=elsewhere), taken=["one.0"])) == 2

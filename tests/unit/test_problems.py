@@ -34,9 +34,9 @@ def test_every_code_has_a_status_and_a_sentence_in_chinese_and_in_english(code: 
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_only_our_own_failures_are_worth_the_same_request_again(code: str) -> None:
+def test_only_limits_and_our_own_failures_are_worth_the_same_request_again(code: str) -> None:
     problem = Problem(code)
-    assert problem.retryable is (problem.status >= 500)
+    assert problem.retryable is (problem.status == 429 or problem.status >= 500)
 
 
 def test_a_code_that_is_not_in_the_list_cannot_be_used() -> None:

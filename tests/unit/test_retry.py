@@ -262,24 +262,41 @@ def test_a_refused_key_costs_the_shot_none_of_its_retries() -> None:
 
 
 def test_a_rate_limited_domain_cools_for_a_minute_when_it_names_no_delay() -> None:
-    assert cool_until(RateLimitExceeded(), now=NOW) == NOW + 60 * SECOND
+    assert cool_until(RateLimitExceeded(), hits=0, now=NOW) == NOW + 60 * SECOND
 
 
 def test_a_rate_limited_domain_cools_for_exactly_the_delay_it_names() -> None:
-    assert cool_until(RateLimitExceeded(retry_after=17 * SECOND), now=NOW) == NOW + 17 * SECOND
+    assert cool_until(RateLimitExceeded(retry_after=17 * SECOND), hits=0, now=NOW) == NOW + 17 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("hits", "seconds"), [(0, 60), (1, 120), (2, 240), (3, 480), (4, 960), (5, 960), (1000, 960)]
+)
+def test_a_domain_that_is_rate_limited_again_and_again_cools_longer_up_to_a_limit(
+    hits: int, seconds: int
+) -> None:
+    assert cool_until(RateLimitExceeded(), hits=hits, now=NOW) == NOW + seconds * SECOND
+
+
+def test_a_delay_that_is_named_is_not_escalated() -> None:
+    assert cool_until(RateLimitExceeded(retry_after=17 * SECOND), hits=4, now=NOW) == NOW + 17 * SECOND
+
+
+def test_an_unavailable_service_is_not_escalated() -> None:
+    assert cool_until(ServiceUnavailable(), hits=4, now=NOW) == NOW + 30 * SECOND
 
 
 def test_a_spent_daily_quota_cools_until_midnight_in_los_angeles_whatever_delay_is_named() -> None:
     error = RateLimitExceeded(per_day=True, retry_after=17 * SECOND)
-    assert cool_until(error, now=NOW) == datetime(2025, 10, 14, 7, 0, tzinfo=UTC)
+    assert cool_until(error, hits=0, now=NOW) == datetime(2025, 10, 14, 7, 0, tzinfo=UTC)
 
 
 def test_an_unavailable_service_cools_for_half_a_minute() -> None:
-    assert cool_until(ServiceUnavailable(), now=NOW) == NOW + 30 * SECOND
+    assert cool_until(ServiceUnavailable(), hits=0, now=NOW) == NOW + 30 * SECOND
 
 
 def test_an_account_without_quota_cools_for_much_longer_than_a_busy_one() -> None:
-    assert cool_until(InsufficientQuota(), now=NOW) >= NOW + timedelta(hours=1)
+    assert cool_until(InsufficientQuota(), hits=0, now=NOW) >= NOW + timedelta(hours=1)
 
 
 MIDNIGHTS = [

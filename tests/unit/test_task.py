@@ -59,6 +59,8 @@ def a_new_task() -> Task:
         updated_at=NOW,
         deadline=NOW + timedelta(minutes=30),
         expire_at=NOW + timedelta(days=30),
+        prompt_cache=False,
+        counted=True,
         marks=dict.fromkeys(MARKS),
     )
 
@@ -127,27 +129,31 @@ def test_what_is_written_later_is_read_from_its_own_fields() -> None:
         },
         "processingStartedAt": NOW,
         "metrics": {"totalTime": 1},
+        "cancelledAt": NOW,
         "finished": {"completed": 9},
     }
     task = Task.from_document(document)
     assert task.plan == Plan(state=PlanState.PREPARING, token="t", until=until, attempts=2, director="llm")
     assert task.marks["processingStartedAt"] == NOW
     assert (task.metrics, task.finished) == ({"totalTime": 1}, {"completed": 9})
+    assert task.cancelled_at == NOW
 
 
 def test_a_document_of_an_older_release_may_lack_what_came_later() -> None:
     document = a_new_task().to_document()
-    for name in ("sources", "errors", "prompts", "retryCount", "idempotencyKey", *MARKS):
+    later = ("sources", "errors", "prompts", "retryCount", "idempotencyKey", "promptCache", "counted")
+    for name in (*later, *MARKS):
         del document[name]
     document["plan"] = {}
     task = Task.from_document(document)
     assert (task.sources, task.errors, task.retry_count, task.idempotency_key) == ((), (), 0, None)
+    assert (task.prompt_cache, task.counted, task.cancelled_at) == (True, False, None)
     assert task.plan == Plan()
     assert set(task.marks.values()) == {None}
 
 
 def test_a_new_shot_reads_back_as_it_was_written() -> None:
-    shot = Shot(index=3, status=Status.PENDING, enqueue_at=NOW)
+    shot = Shot(index=3, status=Status.PENDING, due_at=NOW, enqueue_at=NOW + timedelta(seconds=90))
     assert Shot.from_document(shot.to_document()) == shot
 
 
@@ -211,17 +217,33 @@ def test_only_pending_and_processing_are_not_final(status: Status) -> None:
 
 
 @pytest.mark.parametrize(
-    ("total", "completed", "status"),
+    ("total", "completed", "cancelled", "status"),
     [
-        (9, 9, "completed"),
-        (9, 8, "partial"),
-        (9, 1, "partial"),
-        (9, 0, "failed"),
-        (1, 1, "completed"),
-        (1, 0, "failed"),
+        (1, 1, 0, "completed"),
+        (1, 0, 0, "failed"),
+        (9, 9, 0, "completed"),
+        (9, 8, 0, "partial"),
+        (9, 1, 0, "partial"),
+        (9, 0, 0, "failed"),
+        (9, 0, 9, "cancelled"),
+        (9, 4, 5, "cancelled"),  # what was paid for stays, and the task is still what its owner made it
+        (9, 0, 1, "cancelled"),
     ],
 )
-def test_a_finished_task_is_called_by_how_many_shots_were_made(
-    total: int, completed: int, status: str
+def test_a_finished_task_is_called_by_how_its_shots_ended(
+    total: int, completed: int, cancelled: int, status: str
 ) -> None:
-    assert final_status(total=total, completed=completed) == status
+    assert final_status(total=total, completed=completed, cancelled=cancelled) == status
+
+
+def test_what_happened_to_a_shot_later_is_read_from_its_own_fields() -> None:
+    document: dict[str, Any] = Shot(index=0, status=Status.PENDING).to_document() | {
+        "prompt": "p",
+        "fresh": True,
+        "previous": [{"url": "old"}],
+        "life": [{"step": "claimed"}],
+        "timings": {"drawnAt": NOW},
+    }
+    shot = Shot.from_document(document)
+    assert (shot.prompt, shot.fresh, shot.timings) == ("p", True, {"drawnAt": NOW})
+    assert (shot.previous, shot.life) == (({"url": "old"},), ({"step": "claimed"},))
