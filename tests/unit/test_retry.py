@@ -218,6 +218,12 @@ def test_a_free_slot_elsewhere_does_not_wait_for_the_delay_that_the_first_key_wa
     assert after(error, other_domain_free=True) == Retry(code=row.code, at=NOW)
 
 
+@pytest.mark.parametrize("row", SWITCHING, ids=code_of)
+def test_the_delay_that_a_key_was_told_is_its_domains_and_not_the_shots(row: Row) -> None:
+    error = row.error(retry_after=timedelta(minutes=5))
+    assert after(error) == Retry(code=row.code, at=NOW + row.wait * SECOND)
+
+
 @pytest.mark.parametrize("row", STAYING, ids=code_of)
 def test_an_error_that_keeps_its_key_waits_although_others_are_free(row: Row) -> None:
     assert after(row.error(), other_domain_free=True) == Retry(code=row.code, at=NOW + row.wait * SECOND)
