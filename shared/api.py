@@ -201,6 +201,7 @@ def _shot(task: Task, shot: Shot) -> dict[str, Any]:
         "keyId": shot.claim.key_id if shot.claim else (shot.keys_used[-1] if shot.keys_used else None),
         "attempts": shot.attempts,
         "url": shot.result["url"] if shot.result else None,
+        "previous": [result["url"] for result in shot.previous if "url" in result],
         "error": _error(shot.errors[-1]) if shot.errors else None,
     }
 

@@ -100,7 +100,7 @@ def build_entry() -> EntryApp:
 
     loaded = settings.load(EntrySettings, os.environ)
     clock, rng = SystemClock(), system_random()
-    documents, bell = _documents(loaded, rng), _bell(loaded)
+    documents, bell = build_documents(loaded.project, rng), build_bell(loaded)
     limits = Limits(open_tasks=loaded.user_open_tasks, pictures_per_day=loaded.user_pictures_per_day)
     return EntryApp(
         settings=loaded,
@@ -119,7 +119,7 @@ def build_entry() -> EntryApp:
         changes=Changes(
             documents=documents,
             bell=bell,
-            settler=_settler(loaded, documents, bell, clock, rng),
+            settler=build_settler(loaded, documents, bell, clock, rng),
             task_deadline=loaded.task_deadline,
             limits=limits,
             clock=clock,
@@ -143,10 +143,11 @@ def build_generate() -> GenerateApp:
     from shared.flow.prepare import Preparer
     from shared.flow.setback import Setbacks
     from shared.flow.slots import SlotDesk
+    from shared.flow.upload import Uploader
 
     loaded = settings.load(GenerateSettings, os.environ)
     clock, rng = SystemClock(), system_random()
-    documents, bell = _documents(loaded, rng), _bell(loaded)
+    documents, bell = build_documents(loaded.project, rng), build_bell(loaded)
     store = CosStore(
         secret_id=loaded.cos_secret_id.get_secret_value(),
         secret_key=loaded.cos_secret_key.get_secret_value(),
@@ -155,6 +156,7 @@ def build_generate() -> GenerateApp:
         domain=loaded.cos_domain or None,
         scheme=loaded.cos_scheme,
     )
+    uploader = Uploader(store=store, clock=clock, rng=rng)
     openai_key = loaded.openai_api_key.get_secret_value()
     preparer = Preparer(
         documents=documents,
@@ -172,7 +174,8 @@ def build_generate() -> GenerateApp:
         if openai_key
         else None,
         store=store,
-        settler=_settler(loaded, documents, bell, clock, rng),
+        uploader=uploader,
+        settler=build_settler(loaded, documents, bell, clock, rng),
         clock=clock,
         rng=rng,
         keep=loaded.keep_finished,
@@ -210,6 +213,7 @@ def build_generate() -> GenerateApp:
             timeout=timedelta(seconds=loaded.gemini_timeout_seconds),
         ),
         store=store,
+        uploader=uploader,
         secrets=secrets,
         style=PictureStyle(
             format=loaded.picture_format, quality=loaded.picture_quality, max_edge=loaded.picture_max_edge
@@ -219,7 +223,6 @@ def build_generate() -> GenerateApp:
         url_lifetime=loaded.url_lifetime,
         keep=keep,
         clock=clock,
-        rng=rng,
     )
     return GenerateApp(settings=loaded, studio=studio, tokens=_tokens(loaded))
 
@@ -234,14 +237,14 @@ def build_complete() -> CompleteApp:
 
     loaded = settings.load(CompleteSettings, os.environ)
     clock, rng = SystemClock(), system_random()
-    documents, bell = _documents(loaded, rng), _bell(loaded)
+    documents, bell = build_documents(loaded.project, rng), build_bell(loaded)
     notification = Notification(
         fetcher=PublicFetcher(private_hosts=loaded.private_hosts),
         secret=parse_secret(loaded.callback_secret.get_secret_value()),
         timeout=timedelta(seconds=loaded.callback_timeout_seconds),
         clock=clock,
     )
-    settler = _settler(loaded, documents, bell, clock, rng)
+    settler = build_settler(loaded, documents, bell, clock, rng)
     desk = Desk(
         documents=documents,
         bell=bell,
@@ -257,15 +260,15 @@ def build_complete() -> CompleteApp:
     return CompleteApp(settings=loaded, desk=desk, settler=settler, sweep=sweep, tokens=_tokens(loaded))
 
 
-def _documents(loaded: Settings, rng: random.Random) -> Documents:
+def build_documents(project: str, rng: random.Random) -> Documents:
     from google.cloud import firestore
 
     from shared.adapters.firestore import Documents
 
-    return Documents(firestore.AsyncClient(project=loaded.project), rng=rng)
+    return Documents(firestore.AsyncClient(project=project), rng=rng)
 
 
-def _bell(loaded: Settings) -> Bell:
+def build_bell(loaded: Settings) -> Bell:
     from shared.adapters.cloud_tasks import Bell, tasks_client
 
     return Bell(
@@ -282,7 +285,9 @@ def _bell(loaded: Settings) -> Bell:
     )
 
 
-def _settler(loaded: Settings, documents: Documents, bell: Bell, clock: Clock, rng: random.Random) -> Settler:
+def build_settler(
+    loaded: Settings, documents: Documents, bell: Bell, clock: Clock, rng: random.Random
+) -> Settler:
     from shared.flow.settle import Settler
 
     return Settler(documents=documents, bell=bell, keep=loaded.keep_finished, clock=clock, rng=rng)

@@ -103,8 +103,9 @@ def decide(
     if attempts >= MOST_ATTEMPTS or (error.code in KEYS_OWN_FAULT and not keys_left):
         return GiveUp(code=error.code, retriable=True)
     wait = policy.wait
-    if isinstance(error, Transient) and error.retry_after is not None and not policy.switch_key:
-        wait = max(wait, error.retry_after)
+    if isinstance(error, Transient) and error.retry_after is not None:
+        # For a quota the other side knows better than the table when it will be back.
+        wait = error.retry_after if policy.switch_key else max(wait, error.retry_after)
     if policy.switch_key and other_domain_free:
         wait = timedelta(0)
     at = now + wait

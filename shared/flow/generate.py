@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import random
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -20,12 +18,12 @@ from shared.adapters.firestore_keys import end_probe
 from shared.adapters.firestore_tasks import create_event, finish_shot, shot_path
 from shared.adapters.gemini import GeminiPainter
 from shared.clock import Clock
-from shared.errors import LookbookError, TimedOut, Transient
+from shared.errors import LookbookError, TimedOut
 from shared.flow.claim import Claims, Held, ShotWake
 from shared.flow.prepare import NotYet, Preparer, TaskIsOver
 from shared.flow.setback import Setbacks
 from shared.flow.slots import SlotDesk
-from shared.images import Picture
+from shared.flow.upload import Uploader
 from shared.logs import Log
 from shared.task import Result
 
@@ -51,6 +49,7 @@ class Studio:
     desk: SlotDesk
     painter: GeminiPainter
     store: CosStore
+    uploader: Uploader
     secrets: Mapping[str, str]
     """Key id → the key itself."""
     style: PictureStyle
@@ -60,7 +59,6 @@ class Studio:
     url_lifetime: timedelta
     keep: timedelta
     clock: Clock
-    rng: random.Random
 
     async def draw(self, wake: ShotWake) -> str:
         """Handles one wake-up and says in a word what came of it."""
@@ -117,10 +115,11 @@ class Studio:
                 max_edge=self.style.max_edge,
             )
             picture = await asyncio.get_running_loop().run_in_executor(self.encoder, encode)
+            # The picture is paid for: the upload is tried again for as long as the claim lasts, not the drawing.
             # The name is this attempt's own: a late upload of an abandoned attempt harms nothing.
             cos_key = f"pictures/{task.task_id}/{held.index}-{held.token}.{picture.extension}"
             async with asyncio.timeout(self.upload_time.total_seconds()):
-                await self._upload(cos_key, picture)
+                await self.uploader.put(cos_key, picture.data, picture.mimeType)
         except (LookbookError, TimeoutError) as failure:
             error = failure if isinstance(failure, LookbookError) else TimedOut("the upload took too long")
             return await self.setbacks.record(held, error, self._probe_worked(held), key_failed=False)
@@ -182,14 +181,3 @@ class Studio:
         if not held.is_probe:
             return []
         return [end_probe(held.slot.quota_domain, model=held.prepared.task.model, worked=True)]
-
-    async def _upload(self, cos_key: str, picture: Picture) -> None:
-        """The picture is paid for: the upload is tried again, not the drawing, for as long as the claim lasts."""
-        for attempt in itertools.count():
-            try:
-                await self.store.put(cos_key, picture.data, picture.mimeType)
-            except Transient as error:
-                log.warning("upload.retry", cos_key=cos_key, code=error.code, attempt=attempt + 1)
-                await self.clock.sleep(self.rng.uniform(0.5, 1.0) * 2 ** min(attempt, 3))
-            else:
-                return

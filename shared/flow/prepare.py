@@ -27,6 +27,7 @@ from shared.clock import Clock
 from shared.errors import LookbookError, SourceRefused, SourceUnavailable, Terminal
 from shared.events import Event
 from shared.flow.settle import Settler
+from shared.flow.upload import Uploader
 from shared.ids import new_event_id, new_token
 from shared.images import SourcePhoto
 from shared.logs import Log
@@ -80,6 +81,7 @@ class Preparer:
         wechat: WeChat | None,
         director: PoseDirector | None,
         store: CosStore,
+        uploader: Uploader,
         settler: Settler,
         clock: Clock,
         rng: random.Random,
@@ -91,6 +93,7 @@ class Preparer:
         self._wechat = wechat
         self._director = director
         self._store = store
+        self._uploader = uploader
         self._settler = settler
         self._clock = clock
         self._rng = rng
@@ -253,7 +256,7 @@ class Preparer:
         async def keep(number: int, photo: SourcePhoto) -> Source:
             key = f"sources/{task.task_id}/{number}-{photo.sha256[:16]}.jpg"
             _, analysis = await asyncio.gather(
-                self._store.put(key, photo.data, photo.mimeType),
+                self._uploader.put(key, photo.data, photo.mimeType),
                 asyncio.to_thread(images.analyse, photo.data),
             )
             return Source(

@@ -1,24 +1,17 @@
-"""The operator's tool: `python -m shared.admin keys sync|list|enable|disable|cool`.
+"""`keys sync|list|enable|disable|cool`: the pool of API keys, seen and changed by an operator.
 
-It talks to Firestore alone, with the settings of the environment; the secrets of the keys are read by `keys sync` and
-go nowhere: Firestore holds ids, never keys.
+The secrets of the keys are read by `sync` and go nowhere: Firestore holds ids, never keys.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
-import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from google.api_core.exceptions import GoogleAPICallError
-from google.cloud import firestore
-
-from shared import settings
-from shared.adapters.firestore import Conflict, Documents
+from shared.adapters.firestore import Documents
 from shared.adapters.firestore_keys import (
     cool_by_hand,
     enable_key,
@@ -27,22 +20,17 @@ from shared.adapters.firestore_keys import (
     sync_writes,
     take_out,
 )
-from shared.clock import Clock, SystemClock, system_random
+from shared.admin.report import Refused, print_table, told_time
+from shared.clock import Clock
 from shared.keys import Key, PoolView
-from shared.settings import AdminSettings, BadSetting
-
-Command = Callable[["Admin", argparse.Namespace], Awaitable[None]]
+from shared.settings import AdminSettings
 
 
-class Refused(Exception):
-    """The command can't be done; the message says why."""
-
-
-class Admin:
-    def __init__(self, loaded: AdminSettings, documents: Documents, clock: Clock) -> None:
-        self.settings = loaded
-        self.documents = documents
-        self.clock = clock
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    settings: AdminSettings
+    documents: Documents
+    clock: Clock
 
     async def sync(self, _: argparse.Namespace) -> None:
         """Make the pool agree with GEMINI_API_KEYS; live leases are left alone."""
@@ -80,7 +68,7 @@ class Admin:
         rows = [("KEY", "STATE", "IN USE", "WEIGHT", "DOMAIN", "COOLING UNTIL", "ERRORS", "LAST USED")]
         for key in sorted(pool.keys.values(), key=lambda key: key.key_id):
             cooling = [
-                f"{_time(until)} ({model})"
+                f"{told_time(until)} ({model})"
                 for (domain, model), health in sorted(pool.health.items(), key=lambda item: item[0])
                 if domain == key.quota_domain and (until := health.blocked_until(now)) > now
             ]
@@ -93,10 +81,10 @@ class Admin:
                     key.quota_domain,
                     ", ".join(cooling) or "-",
                     str(key.error_count),
-                    _time(last_used.get(key.key_id)),
+                    told_time(last_used.get(key.key_id)),
                 )
             )
-        _print_table(rows)
+        print_table(rows)
 
     async def disable(self, asked: argparse.Namespace) -> None:
         """Take a key out of use; calls in flight end by themselves."""
@@ -122,7 +110,7 @@ class Admin:
         await self.documents.commit(
             cool_by_hand(key.quota_domain, model=model, until=until, now=self.clock.now())
         )
-        print(f"{key.quota_domain} cools until {_time(until)} for {model}")
+        print(f"{key.quota_domain} cools until {told_time(until)} for {model}")
 
     async def _find(self, key_id: str) -> Key:
         pool = await read_pool(self.documents)
@@ -141,64 +129,3 @@ def _last_used(pool: PoolView) -> dict[str, datetime]:
 
 def _named(title: str, keys: Sequence[Key]) -> str:
     return f"{title}: {', '.join(key.key_id for key in keys)}" if keys else ""
-
-
-def _time(moment: datetime | None) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S}Z" if moment else "never"
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m shared.admin", description="The operator's tool.")
-    subjects = parser.add_subparsers(required=True, metavar="SUBJECT")
-    keys = subjects.add_parser("keys", help="the pool of API keys").add_subparsers(
-        required=True, metavar="COMMAND"
-    )
-
-    def command(name: str, run: Command) -> argparse.ArgumentParser:
-        made = keys.add_parser(name, help=run.__doc__)
-        made.set_defaults(run=run)
-        return made
-
-    command("sync", Admin.sync)
-    command("list", Admin.list_keys)
-    disable = command("disable", Admin.disable)
-    disable.add_argument("key")
-    disable.add_argument("--reason", default="disabled by hand")
-    command("enable", Admin.enable).add_argument("key")
-    cool = command("cool", Admin.cool)
-    cool.add_argument("key")
-    cool.add_argument("--seconds", type=float, default=60)
-    cool.add_argument("--model", help="default: GEMINI_MODEL")
-    return parser
-
-
-async def _run(asked: argparse.Namespace) -> None:
-    loaded = settings.load(AdminSettings, os.environ)
-    documents = Documents(firestore.AsyncClient(project=loaded.project), rng=system_random())
-    await asked.run(Admin(loaded, documents, SystemClock()), asked)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    asked = _parser().parse_args(arguments)
-    try:
-        asyncio.run(_run(asked))
-    except BadSetting as error:
-        print(f"lookbook: setting {error}", file=sys.stderr)
-        return 4
-    except (Refused, Conflict) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except GoogleAPICallError as error:
-        print(f"Firestore answered {error.code}: {error.message}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
