@@ -66,7 +66,6 @@ class PoolView:
     keys: Mapping[str, Key] = field(default_factory=dict)
     health: Mapping[tuple[str, str], Health] = field(default_factory=dict)
     """(quota domain, model) → its health; absent: nothing was ever wrong."""
-    domain_versions: Mapping[str, Any] = field(default_factory=dict)
     slots: Mapping[str, Slot] = field(default_factory=dict)
 
     def health_of(self, quota_domain: str, model: str) -> Health:

@@ -103,7 +103,7 @@ def decide(
     if attempts >= MOST_ATTEMPTS or (error.code in KEYS_OWN_FAULT and not keys_left):
         return GiveUp(code=error.code, retriable=True)
     wait = policy.wait
-    if isinstance(error, Transient) and error.retry_after is not None:
+    if isinstance(error, Transient) and error.retry_after is not None and wait:
         # For a quota the other side knows better than the table when it will be back.
         wait = error.retry_after if policy.switch_key else max(wait, error.retry_after)
     if policy.switch_key and other_domain_free:

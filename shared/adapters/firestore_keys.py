@@ -125,7 +125,6 @@ async def read_pool(documents: Documents) -> PoolView:
         keys=keys,
         slots=slots,
         health={(d.id, model): health for d in domains for model, health in read_health(d).items()},
-        domain_versions={d.id: d.version for d in domains},
     )
 
 

@@ -113,12 +113,18 @@ class Claims:
 
     async def _try(self, wake: ShotWake, prepared: Prepared, slot: Slot, seen: _Seen) -> Held | str | _Seen:
         """Held, a word, or what to try again with."""
-        task, now = prepared.task, self.clock.now()
+        task = prepared.task
+        probe: Version | None = None
+        if self.desk.hits(slot.quota_domain, task.model):
+            probe = await self._look_at_domain(slot, task.model)
+            if probe is None and not self.desk.may_use(slot, task.model):
+                await self.desk.give_back(slot)
+                return seen
+        now = self.clock.now()
         claim = Claim(
             token=new_token(self.rng), until=now + self.lease + self.upload_time, key_id=slot.key_id
         )
         key = self._cache_key(wake, prepared)
-        probe = self.desk.probe_version(slot, task.model)
         writes: list[Write] = [
             claim_shot(
                 task.task_id,
@@ -148,7 +154,7 @@ class Claims:
             raise
         leased = self.desk.leased(slot, version=versions[1], free_at=now + self.lease)
         if probe is not None:
-            self.desk.probing(slot.quota_domain, task.model, until=now + self.lease, version=versions[-1])
+            self.desk.probing(slot.quota_domain, task.model, until=now + self.lease)
         return Held(
             prepared=prepared,
             index=wake.index,
@@ -159,6 +165,20 @@ class Claims:
             cache_key=key,
             is_probe=probe is not None,
         )
+
+    async def _look_at_domain(self, slot: Slot, model: str) -> Version | None:
+        """For a domain that is to be tried with one call first: the version that this call is fenced by."""
+        try:
+            (document,) = await self.documents.get(domain_path(slot.quota_domain))
+        except BaseException:
+            self.desk.abandon(slot)
+            raise
+        if document is None:
+            self.desk.probed(slot.quota_domain, model, worked=True)
+            return None
+        self.desk.domain_seen(document)
+        is_mine = self.desk.may_use(slot, model) and self.desk.hits(slot.quota_domain, model)
+        return document.version if is_mine else None
 
     async def _after_conflict(
         self, wake: ShotWake, prepared: Prepared, slot: Slot, claim: Claim, key: str | None, probing: bool

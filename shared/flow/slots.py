@@ -133,11 +133,9 @@ class SlotDesk:
         """The other side may still be busy with our call: the slot stays leased until it runs out."""
         self._promised.discard(slot.slot_id)
 
-    def probe_version(self, slot: Slot, model: str) -> Version | None:
-        """For a domain that is being tried again: the version of its document, to be fenced by."""
-        if not self._view.health_of(slot.quota_domain, model).hits:
-            return None
-        return self._view.domain_versions.get(slot.quota_domain)
+    def may_use(self, slot: Slot, model: str) -> bool:
+        """Whether a slot that was promised may still be used, after something new was learnt."""
+        return self._view.usable(slot, model, self._clock.now())
 
     def hits(self, quota_domain: str, model: str) -> int:
         return self._view.health_of(quota_domain, model).hits
@@ -154,12 +152,9 @@ class SlotDesk:
             Health(cool_until=max(until, known.cool_until or until), hits=max(1, known.hits)),
         )
 
-    def probing(self, quota_domain: str, model: str, *, until: datetime, version: Version) -> None:
+    def probing(self, quota_domain: str, model: str, *, until: datetime) -> None:
         """This process has begun the one call that a recovering domain is let have."""
         known = self._view.health_of(quota_domain, model)
-        self._view = replace(
-            self._view, domain_versions={**self._view.domain_versions, quota_domain: version}
-        )
         self._learn(quota_domain, model, replace(known, probe_until=until))
 
     def probed(self, quota_domain: str, model: str, *, worked: bool) -> None:
@@ -170,11 +165,7 @@ class SlotDesk:
     def domain_seen(self, document: Document) -> None:
         """A domain's document was read in passing."""
         health = {(document.id, model): found for model, found in read_health(document).items()}
-        self._view = replace(
-            self._view,
-            health={**self._view.health, **health},
-            domain_versions={**self._view.domain_versions, document.id: document.version},
-        )
+        self._view = replace(self._view, health={**self._view.health, **health})
 
     def _learn(self, quota_domain: str, model: str, health: Health) -> None:
         self._learnt[quota_domain, model] = self._clock.now()
