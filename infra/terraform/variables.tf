@@ -88,9 +88,9 @@ variable "secret_values" {
   }
 
   validation {
-    condition = !contains(keys(var.secret_values), "GEMINI_API_KEYS") || try({
+    condition = !contains(keys(var.secret_values), "GEMINI_API_KEYS") || try(tomap({
       for key in jsondecode(var.secret_values["GEMINI_API_KEYS"]) : key.id => try(key.maxConcurrent, 3)
-    } == var.key_pool, false)
+    }) == var.key_pool, false)
     error_message = "GEMINI_API_KEYS is a JSON list whose ids and maxConcurrent are those of key_pool."
   }
 }
