@@ -1,7 +1,7 @@
-"""What the google provider accepts, learnt without the provider: a PyPI package describes every resource of it.
+"""What the google provider accepts, learnt without the provider: a PyPI package describes all of its resources.
 
-`cdktn-provider-google` is generated from the provider's own schema. Its jsii assembly is turned back into the one answer
-that terraform wants from a provider (`GetProviderSchema` of plugin protocol 6), which is kept beside the other caches.
+`cdktn-provider-google` is generated from the provider's own schema. Its jsii assembly is turned back into the one
+answer that terraform wants from a provider (`GetProviderSchema` of plugin protocol 6), and the answer is kept.
 What the assembly does not tell: sets from lists, enumerations, conflicts between arguments, defaults.
 """
 
@@ -16,7 +16,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,9 @@ def cached_schema() -> Path:
 def _fetch_assembly() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        done = subprocess.run([*command, "-d", folder, "-r", str(PINS)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, "-d", folder, "-r", str(PINS)], capture_output=True, text=True, check=False
+        )
         if done.returncode != 0:
             raise RuntimeError(f"the google provider's schema could not be fetched with pip:\n{done.stderr}")
         (wheel,) = Path(folder).glob("*.whl")
@@ -72,6 +74,22 @@ def translate(assembly: dict[str, Any]) -> bytes:
             entry = _text(1, name) + _message(2, schema)
             answer += _message(2 if kind == "cdktn.TerraformResource" else 3, entry)
     return bytes(answer)
+
+
+def narrow(answer: bytes, names: Set[str]) -> bytes:
+    """The answer with only the named resources and data sources: terraform reads it at each command."""
+    kept = bytearray()
+    at = 0
+    while at < len(answer):
+        tag, length_at = _read_varint(answer, at)
+        length, start = _read_varint(answer, length_at)
+        end = start + length
+        # An entry begins with its name: field 1, of a length below 128.
+        name = answer[start + 2 : start + 2 + answer[start + 1]].decode() if tag >> 3 in (2, 3) else ""
+        if not name or name in names:
+            kept += answer[at:end]
+        at = end
+    return bytes(kept)
 
 
 class Types:
@@ -145,7 +163,9 @@ class Types:
             holder = "list" if kind["collection"]["kind"] == "array" else "map"
             return [holder, self._type(kind["collection"]["elementtype"])]
         if "primitive" in kind:
-            return {"boolean": "bool", "any": "dynamic", "json": "dynamic"}.get(kind["primitive"], kind["primitive"])
+            return {"boolean": "bool", "any": "dynamic", "json": "dynamic"}.get(
+                kind["primitive"], kind["primitive"]
+            )
         fqn: str = kind["fqn"]
         if fqn in _MAPS:
             return _MAPS[fqn]
@@ -189,6 +209,15 @@ def _varint(number: int) -> bytes:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*out, number])
+
+
+def _read_varint(content: bytes, at: int) -> tuple[int, int]:
+    """The number, and where it ends."""
+    number = shift = 0
+    while content[at] > 0x7F:
+        number |= (content[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return number | content[at] << shift, at + 1
 
 
 def _number(field: int, value: int) -> bytes:

@@ -1,7 +1,7 @@
 """A google provider that knows the real one's schema and nothing else, for a terraform that has no registry.
 
-terraform is told through TF_REATTACH_PROVIDERS that the provider runs already; it then checks every resource, argument,
-block, type and reference against the schema itself. What would reach the cloud answers UNIMPLEMENTED.
+terraform is told through TF_REATTACH_PROVIDERS that the provider runs already; it then checks every resource,
+argument, block, type and reference against the schema itself. What would reach the cloud answers UNIMPLEMENTED.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ _QUIET = (
 
 
 @contextmanager
-def google_stub(schema: Path, socket: Path) -> Iterator[dict[str, str]]:
+def google_stub(schema: bytes, socket: Path) -> Iterator[dict[str, str]]:
     """Serves while the block runs; yields the environment that makes terraform use it."""
-    answer = schema.read_bytes()
-    replies = {"GetProviderSchema": answer, **dict.fromkeys(_QUIET, b"")}
+    replies = {"GetProviderSchema": schema, **dict.fromkeys(_QUIET, b"")}
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(lambda request, context, reply=reply: reply)
         for name, reply in replies.items()
