@@ -1,7 +1,7 @@
 """Makes the source archive that Terraform uploads: what the functions need, and not a byte more.
 
-The same sources give the same bytes on every machine, so the archive's name can be its hash: what has not changed
-is not deployed. Files are stored, not compressed: zlib's output differs from one version to the next.
+The same sources give the same bytes on every machine, so the archive's name can be its hash: what has not
+changed is not deployed. Files are stored, not compressed: zlib's output differs from version to version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the google provider accepts, learnt without the provider: a PyPI package describes all of its resources.
+"""What the google provider accepts, learnt without the provider: a PyPI package describes all its resources.
 
-`cdktn-provider-google` is generated from the provider's own schema. Its jsii assembly is turned back into the one
-answer that terraform wants from a provider (`GetProviderSchema` of plugin protocol 6), and the answer is kept.
+`cdktn-provider-google` is generated from the provider's own schema. Its jsii assembly is turned back into the
+one answer that terraform wants from a provider (`GetProviderSchema` of plugin protocol 6), which is kept.
 What the assembly does not tell: sets from lists, enumerations, conflicts between arguments, defaults.
 """
 

@@ -1,7 +1,7 @@
 """A google provider that knows the real one's schema and nothing else, for a terraform that has no registry.
 
 terraform is told through TF_REATTACH_PROVIDERS that the provider runs already; it then checks every resource,
-argument, block, type and reference against the schema itself. What would reach the cloud answers UNIMPLEMENTED.
+argument, block, type and reference against the schema itself. What would reach the cloud is UNIMPLEMENTED.
 """
 
 from __future__ import annotations
