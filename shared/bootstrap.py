@@ -10,6 +10,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -212,6 +213,7 @@ def build_generate() -> GenerateApp:
         style=PictureStyle(
             format=loaded.picture_format, quality=loaded.picture_quality, max_edge=loaded.picture_max_edge
         ),
+        encoder=ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1), thread_name_prefix="encode"),
         upload_time=upload_time,
         url_lifetime=loaded.url_lifetime,
         keep=keep,

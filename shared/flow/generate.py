@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from shared import events, images
@@ -54,6 +56,8 @@ class Studio:
     secrets: Mapping[str, str]
     """Key id → the key itself."""
     style: PictureStyle
+    encoder: Executor
+    """Where pictures are encoded: with too few threads to keep the next call to Gemini from being made."""
     upload_time: timedelta
     url_lifetime: timedelta
     keep: timedelta
@@ -107,13 +111,14 @@ class Studio:
     async def _store_and_record(self, held: Held, drawn: bytes, drawn_at: datetime) -> str:
         task = held.prepared.task
         try:
-            picture = await asyncio.to_thread(
+            encode = partial(
                 images.encode_picture,
                 drawn,
                 format=self.style.format,
                 quality=self.style.quality,
                 max_edge=self.style.max_edge,
             )
+            picture = await asyncio.get_running_loop().run_in_executor(self.encoder, encode)
             # The name is this attempt's own: a late upload of an abandoned attempt harms nothing.
             cos_key = f"pictures/{task.task_id}/{held.index}-{held.token}.{picture.extension}"
             async with asyncio.timeout(self.upload_time.total_seconds()):
