@@ -47,7 +47,7 @@ locals {
       title    = "The sweep finds lost work minute after minute"
       severity = "WARNING"
       for      = "600s"
-      query    = "sum(increase(${local.ours.sweep_woke}{${local.on_run}}[5m])) >= 3"
+      query    = "sum(increase(${local.ours.sweep_found}{${local.on_run}}[5m])) >= 3"
     }
     sweep-absent = {
       title    = "The sweep does not run"

@@ -59,7 +59,10 @@ locals {
     { title = "A task from request to last picture (ms)", lines = local.percentiles.total_ms },
     {
       title = "Pictures per minute"
-      lines = [{ legend = "pictures", query = "sum(rate(${local.ours.shots_generated}{${local.on_run}}[5m])) * 60" }]
+      lines = [
+        { legend = "drawn", query = "sum(rate(${local.ours.shots_generated}{${local.on_run}}[5m])) * 60" },
+        { legend = "from the cache", query = "sum(rate(${local.ours.shots_cached}{${local.on_run}}[5m])) * 60" },
+      ]
     },
     {
       title = "Cost of the model, US dollars in the last day"
@@ -77,10 +80,10 @@ locals {
       ]
     },
     {
-      title = "Callbacks that failed, and what the sweep had to wake"
+      title = "Callbacks that failed, and what the sweep had to look after"
       lines = [
         { legend = "$${labels.subscriber}", query = "sum by (subscriber) (increase(${local.ours.deliveries_failed}{${local.on_run}}[5m]))" },
-        { legend = "sweeps that found something", query = "sum(increase(${local.ours.sweep_woke}{${local.on_run}}[5m]))" },
+        { legend = "sweeps that found something", query = "sum(increase(${local.ours.sweep_found}{${local.on_run}}[5m]))" },
       ]
     },
     {

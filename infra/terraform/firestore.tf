@@ -53,8 +53,9 @@ resource "google_firestore_field" "indexed" {
 
   index_config {
     indexes {
-      query_scope = each.value.scope
-      order       = each.value.order
+      query_scope  = each.value.scope
+      order        = each.value.mode == "CONTAINS" ? null : each.value.mode
+      array_config = each.value.mode == "CONTAINS" ? "CONTAINS" : null
     }
   }
 }

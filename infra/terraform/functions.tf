@@ -19,7 +19,8 @@ locals {
       description = "The public door: takes tasks and tells what became of them."
       memory      = "512Mi"
       cpu         = "1"
-      concurrency = 80
+      # Live event streams are open for minutes; they leave room for everybody else.
+      concurrency = var.limits.event_streams + 50
       max         = 20
       timeout     = var.timing.entry
       min         = var.min_instances.entry
@@ -36,7 +37,10 @@ locals {
         CALLBACK_HOSTS              = join(",", var.callback.hosts)
         SOURCE_HOSTS                = join(",", var.source_hosts)
         GEMINI_MODEL                = var.model.painter
-        MAX_BODY_BYTES              = tostring(var.max_body_bytes)
+        MAX_BODY_BYTES              = tostring(var.limits.body_bytes)
+        USER_OPEN_TASKS             = tostring(var.limits.open_tasks)
+        USER_PICTURES_PER_DAY       = tostring(var.limits.pictures_per_day)
+        MAX_EVENT_STREAMS           = tostring(var.limits.event_streams)
       }
     }
 

@@ -11,11 +11,14 @@ locals {
     pool_empty           = { word = "pool.empty", labels = [] }
     pool_unreadable      = { word = "pool.unreadable", labels = [] }
     preparations_failed  = { word = "task.preparation_failed", labels = ["code"] }
+    shots_cached         = { word = "shot.from_cache", labels = [] }
     shots_failed         = { word = "shot.failed", labels = ["code"] }
     shots_generated      = { word = "shot.generated", labels = ["key"] }
     shots_retried        = { word = "shot.retry", labels = ["code"] }
     sources_unreadable   = { word = "sources.unreadable", labels = ["code"] }
-    sweep_woke           = { word = "sweep.woke", labels = [] }
+    store_unavailable    = { word = "store.unavailable", labels = [] }
+    sweep_found          = { word = "sweep.found", labels = [] }
+    tasks_cancelled      = { word = "task.cancelled", labels = [] }
     tasks_created        = { word = "task.created", labels = ["mode"] }
     tasks_failed         = { word = "task.failed", labels = ["code"] }
     tasks_finished       = { word = "task.finished", labels = ["status"] }

@@ -17,6 +17,17 @@ resource "google_cloud_tasks_queue" "main" {
     max_doublings = each.value.retry.max_doublings
   }
 
+  # IAM wants a token whose audience is the very service that is called. A queue calls one function, so the queue says
+  # which, whatever the task says.
+  http_target {
+    http_method = "POST"
+
+    oidc_token {
+      service_account_email = google_service_account.tasks.email
+      audience              = local.urls[each.value.function]
+    }
+  }
+
   stackdriver_logging_config {
     sampling_ratio = var.environment == "prod" ? 0.01 : 1
   }

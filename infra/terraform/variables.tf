@@ -179,7 +179,7 @@ variable "timing" {
     upload        = optional(number, 60)
     generate      = optional(number, 600)
     complete      = optional(number, 120)
-    entry         = optional(number, 60)
+    entry         = optional(number, 900)
     task_deadline = optional(number, 1800)
   })
   default = {}
@@ -217,10 +217,15 @@ variable "session_minutes" {
   default     = 120
 }
 
-variable "max_body_bytes" {
-  description = "The largest request that entry reads."
-  type        = number
-  default     = 262144
+variable "limits" {
+  description = "What one user may have under way and have drawn in a day (0: no limit), the largest request, and the live event streams per instance of entry."
+  type = object({
+    open_tasks       = optional(number, 20)
+    pictures_per_day = optional(number, 1000)
+    body_bytes       = optional(number, 262144)
+    event_streams    = optional(number, 200)
+  })
+  default = {}
 }
 
 variable "log_level" {

@@ -116,11 +116,11 @@ def tested(terraform: Terraform) -> TestRun:
         line["@testrun"]: Deployment(
             resources={
                 resource["address"]: resource["values"]
-                for resource in line["test_state"]["values"]["root_module"]["resources"]
+                for resource in line["test_state"]["root_module"]["resources"]
             }
         )
         for line in lines
-        if line["type"] == "test_state" and "values" in line["test_state"]
+        if line["type"] == "test_state" and "root_module" in line["test_state"]
     }
     told = [
         f"{line['@message']}\n{line.get('diagnostic', {}).get('detail', '')}"

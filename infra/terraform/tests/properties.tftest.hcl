@@ -145,6 +145,19 @@ run "deployed" {
     error_message = "No value of a secret is in the state."
   }
 
+  assert {
+    condition = alltrue([
+      for name, queue in google_cloud_tasks_queue.main :
+      queue.http_target[0].oidc_token[0].service_account_email == google_service_account.tasks.email &&
+      queue.http_target[0].oidc_token[0].audience == (
+        startswith(name, "generate")
+        ? "https://lookbook-generate-123456789012.asia-east1.run.app"
+        : "https://lookbook-complete-123456789012.asia-east1.run.app"
+      )
+    ])
+    error_message = "A queue's tokens are the tasks account's, and for the function that the queue calls."
+  }
+
   # Figures from the pool: 11 slots.
   assert {
     condition = {
