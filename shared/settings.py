@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -49,7 +50,7 @@ class ApiKey(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     id: str
-    key: SecretStr
+    key: SecretStr = Field(min_length=1)
     weight: int = Field(default=10, ge=1, le=1000)
     max_concurrent: int = Field(default=3, ge=1, le=100, alias="maxConcurrent")
     quota_domain: str = Field(default="", alias="quotaDomain", max_length=100)
@@ -91,7 +92,7 @@ def _unique_ids(keys: list[ApiKey]) -> list[ApiKey]:
     return keys
 
 
-ApiKeys = Annotated[list[ApiKey], BeforeValidator(_parse_keys)]
+ApiKeys = Annotated[list[ApiKey], BeforeValidator(_parse_keys), AfterValidator(_unique_ids)]
 
 
 class Settings(BaseModel):
@@ -223,11 +224,6 @@ class GenerateSettings(Settings, CosSettings, WeChatSettings):
     picture_format: Literal["webp", "jpeg"] = Field(default="webp", alias="PICTURE_FORMAT")
     picture_quality: int = Field(default=88, ge=1, le=100, alias="PICTURE_QUALITY")
     picture_max_edge: int = Field(default=2048, ge=256, le=8192, alias="PICTURE_MAX_EDGE")
-
-    @field_validator("api_keys")
-    @classmethod
-    def _keys(cls, value: list[ApiKey]) -> list[ApiKey]:
-        return _unique_ids(value)
 
     @model_validator(mode="after")
     def _lease_outlives_call(self) -> Self:
