@@ -176,7 +176,7 @@ check "generate_has_the_address_the_others_know" {
 
   assert {
     condition     = contains(data.google_cloud_run_v2_service.generate.urls, local.urls.generate)
-    error_message = "Cloud Run has not given generate the address ${local.urls.generate}: see docs/decisions/urls.md."
+    error_message = "Cloud Run has not given generate the address ${local.urls.generate}: see docs/decisions/0020-addresses-before-the-functions.md."
   }
 }
 
@@ -189,6 +189,6 @@ check "complete_has_the_address_the_others_know" {
 
   assert {
     condition     = contains(data.google_cloud_run_v2_service.complete.urls, local.urls.complete)
-    error_message = "Cloud Run has not given complete the address ${local.urls.complete}: see docs/decisions/urls.md."
+    error_message = "Cloud Run has not given complete the address ${local.urls.complete}: see docs/decisions/0020-addresses-before-the-functions.md."
   }
 }

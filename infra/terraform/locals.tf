@@ -15,7 +15,7 @@ locals {
     name => ceil(local.slots * queue.max_concurrent.per_slot) + queue.max_concurrent.plus
   }
 
-  # Known before the functions exist, so that they can be told their own and each other's: docs/decisions/urls.md.
+  # Known before the functions exist, so that they can be told their own and each other's: docs/decisions/0020-addresses-before-the-functions.md.
   urls = {
     for name in ["entry", "generate", "complete"] :
     name => "https://${var.name}-${name}-${data.google_project.main.number}.${var.region}.run.app"
