@@ -46,6 +46,11 @@ variable "archive" {
   description = "The source archive on this machine, as `make package` writes it; null together with former_archive."
   type        = string
   default     = null
+
+  validation {
+    condition     = var.archive == null || can(filesha256(var.archive))
+    error_message = "There is no source archive there yet: run `make package` first."
+  }
 }
 
 variable "former_archive" {

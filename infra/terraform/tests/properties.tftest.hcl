@@ -344,6 +344,16 @@ run "a_missing_secret_is_refused" {
   expect_failures = [var.secret_values]
 }
 
+run "an_archive_that_was_not_made_is_refused" {
+  command = plan
+
+  variables {
+    archive = "build/nowhere.zip"
+  }
+
+  expect_failures = [var.archive]
+}
+
 run "an_open_entry_is_refused" {
   command = plan
 
