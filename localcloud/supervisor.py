@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -260,7 +259,7 @@ class Supervisor:
             keys=self.options.keys,
             latency=self.options.gemini_latency,
             jitter=self.options.gemini_jitter,
-            real=environment.real_services(self.options.given),
+            given={**self.options.given, **self.options.extra},
         )
         parts: dict[str, list[ServiceName]] = {"database": [], "providers": []}
         for name in wanted:
@@ -317,8 +316,6 @@ class Supervisor:
             env=environment.process_environment(self.settings, os.environ, more),
             cwd=self.options.source,
             log=self.logs / f"{name}.log",
-            # What gunicorn takes for "stop at once, and your workers too".
-            death_signal=signal.SIGQUIT,
         )
         self._add(child)
 

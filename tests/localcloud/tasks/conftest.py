@@ -117,7 +117,7 @@ class Cloud:
 
 async def eventually(claim: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(10):
-        while not await claim():  # noqa: ASYNC110  the other side is a server that tells nobody
+        while not await claim():
             await asyncio.sleep(0.005)
 
 
