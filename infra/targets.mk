@@ -1,11 +1,11 @@
-# What the Makefile includes for shipping: make package deploy smoke checkov audit sbom bench-cold
+# What the Makefile includes for shipping; it uses PYTHON_IN_VENV, COMPILE and setup from there.
 
 ENV ?= dev
 CHECKOV := .venv-checkov
 AUDIT := .venv-audit
 ENVIRONMENT_DIR := infra/terraform/environments/$(ENV)
 
-.PHONY: package plan deploy rollback smoke checkov audit sbom bench-cold
+.PHONY: package plan deploy rollback smoke checkov audit sbom bench-cold requirements-tools
 
 package: setup ## 打包函数源码 · make the source archive that Terraform uploads
 	@$(PYTHON_IN_VENV) -m scripts.package
@@ -40,3 +40,8 @@ sbom: setup ## 生成软件物料清单 · the bill of materials of what is depl
 
 bench-cold: setup ## 测量各函数冷启动 · how long each function takes from nothing to its first answer
 	@$(PYTHON_IN_VENV) -m scripts.bench_cold $(ARGS)
+
+requirements-tools: setup ## 升级工具的依赖 · pin the packages of checkov, the audit and terraform's stand-in anew
+	$(COMPILE) --upgrade infra/checkov-requirements.in -o infra/checkov-requirements.txt
+	$(COMPILE) --upgrade infra/audit-requirements.in -o infra/audit-requirements.txt
+	$(COMPILE) --upgrade tests/infra/terraform-requirements.in -o tests/infra/terraform-requirements.txt

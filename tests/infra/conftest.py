@@ -87,7 +87,10 @@ def terraform() -> Iterator[Terraform]:
             "TF_CLI_CONFIG_FILE": str(scratch / "terraform.rc"),
             "CHECKPOINT_DISABLE": "1",
         }
-        if os.environ.get("LOOKBOOK_REAL_PROVIDER") != "1":
+        if os.environ.get("LOOKBOOK_REAL_PROVIDER") == "1":
+            (scratch / "plugins").mkdir()
+            environment["TF_PLUGIN_CACHE_DIR"] = str(scratch / "plugins")
+        else:
             schema = narrow(cached_schema().read_bytes(), _types_in_use())
             environment |= stack.enter_context(google_stub(schema, scratch / "google.sock"))
         yield Terraform(command=_terraform_command(), environment=environment, scratch=scratch)
