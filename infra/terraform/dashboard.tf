@@ -51,6 +51,8 @@ locals {
       lines = [
         { legend = "retried $${labels.code}", query = "sum by (code) (increase(${local.ours.shots_retried}{${local.on_run}}[5m]))" },
         { legend = "failed $${labels.code}", query = "sum by (code) (increase(${local.ours.shots_failed}{${local.on_run}}[5m]))" },
+        { legend = "not prepared $${labels.code}", query = "sum by (code) (increase(${local.ours.tasks_not_prepared}{${local.on_run}}[5m]))" },
+        { legend = "upload again $${labels.code}", query = "sum by (code) (increase(${local.ours.uploads_retried}{${local.on_run}}[5m]))" },
       ]
     },
     { title = "Drawing a shot (ms)", lines = local.percentiles.drawing_ms },

@@ -20,8 +20,9 @@ locals {
     sweep_found          = { word = "sweep.found", labels = [] }
     tasks_cancelled      = { word = "task.cancelled", labels = [] }
     tasks_created        = { word = "task.created", labels = ["mode"] }
-    tasks_failed         = { word = "task.failed", labels = ["code"] }
+    tasks_not_prepared   = { word = "task.not_prepared", labels = ["code"] }
     tasks_finished       = { word = "task.finished", labels = ["status"] }
+    uploads_retried      = { word = "upload.retry", labels = ["code"] }
   }
 
   # Metric → word, the field that is measured, and its unit.
