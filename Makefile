@@ -40,7 +40,7 @@ requirements: setup ## 升级并重新锁定依赖 · resolve and pin the packag
 	$(COMPILE) --upgrade requirements-dev.in -o requirements-dev.txt
 
 clean: ## 删除一切可再生的文件 · remove everything that can be made again
-	rm -rf .venv out .local .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* build out .local .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 include infra/targets.mk
