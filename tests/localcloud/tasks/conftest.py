@@ -201,8 +201,7 @@ async def cloud(shared_running: RunningTasks, worker: Worker) -> AsyncIterator[C
     async with connected(shared_running.port) as client:
         yield Cloud(client, shared_running, worker)
         shared_running.faults.clear()
-        for queue in [queue async for queue in await client.list_queues(parent=LOCATION)]:
-            await client.delete_queue(name=queue.name)
+    shared_running.reset()
     shared_running.counts.reset()
 
 

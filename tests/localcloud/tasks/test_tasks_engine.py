@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from localcloud.tasks.engine import Engine
 from localcloud.tasks.queue import Queue, QueueState, RateLimits, RetryConfig
 from localcloud.tasks.store import NoStore
-from localcloud.tasks.task import HttpCall, Outcome
+from localcloud.tasks.call import HttpCall
+from localcloud.tasks.task import Outcome
 
 NAME = "projects/p/locations/l/queues/q"
 CALL = HttpCall(url="http://worker/")
@@ -105,7 +106,7 @@ async def test_attempts_and_duration_must_both_be_reached(virtual):
     bench.tasks()
     await virtual.run(60)
     assert bench.times == [0, 1, 2, 3, 4, 5]
-    assert bench.engine.list_tasks(NAME, after=0, limit=10) == []
+    assert list(bench.engine.tasks_after(NAME, 0)) == []
 
 
 async def test_task_without_limits_is_retried_until_it_is_31_days_old(virtual):
@@ -115,7 +116,7 @@ async def test_task_without_limits_is_retried_until_it_is_31_days_old(virtual):
     bench.tasks()
     await virtual.run(40 * 86_400)
     assert len(bench.times) == 31
-    assert bench.engine.list_tasks(NAME, after=0, limit=10) == []
+    assert list(bench.engine.tasks_after(NAME, 0)) == []
 
 
 async def test_retry_after_is_waited_for(virtual):
@@ -154,7 +155,7 @@ async def test_run_task_needs_no_token_and_no_place(virtual):
     await virtual.run(0)
     assert bench.times == [0, 0, 0]  # the first is running twice, as the service allows
     await virtual.run(200)
-    assert bench.engine.list_tasks(NAME, after=0, limit=10) == []
+    assert list(bench.engine.tasks_after(NAME, 0)) == []
 
 
 async def test_failed_forced_run_is_retried_from_the_time_of_the_call(virtual):
