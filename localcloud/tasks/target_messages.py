@@ -100,7 +100,8 @@ def _checked_url(url: str) -> str:
     if not url.lower().startswith(("http://", "https://")):
         raise InvalidArgument("HttpTarget.url must start with 'http://' or 'https://'.")
     try:
-        is_usable = bool(urlsplit(url).hostname) and not _CONTROL.search(url)
+        parts = urlsplit(url)
+        is_usable = bool(parts.hostname) and parts.port != 0 and not _CONTROL.search(url)
     except ValueError:
         is_usable = False
     if not is_usable:

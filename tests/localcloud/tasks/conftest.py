@@ -139,6 +139,21 @@ async def connected(port: int) -> AsyncIterator[tasks_v2.CloudTasksAsyncClient]:
 
 
 @pytest.fixture
+def answering() -> Callable[..., Callable[[Call], Awaitable[Response]]]:
+    """An answer for each call in turn, the last one for ever."""
+
+    def make(*statuses: int, headers: dict[str, str] | None = None) -> Callable[[Call], Awaitable[Response]]:
+        left = list(statuses)
+
+        async def answer(call: Call) -> Response:
+            return Response(status_code=left.pop(0) if len(left) > 1 else left[0], headers=headers)
+
+        return answer
+
+    return make
+
+
+@pytest.fixture
 def retries() -> Callable[..., tasks_v2.RetryConfig]:
     return quick_retries
 
@@ -148,9 +163,9 @@ def connect() -> Callable[[int], contextlib.AbstractAsyncContextManager[tasks_v2
     return connected
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_worker() -> AsyncIterator[Worker]:
-    """Starting and stopping HTTP servers takes longer than most tests: one serves all of a module."""
+    """Starting and stopping HTTP servers takes longer than most tests: one serves all."""
     taking: list[Worker] = []
 
     async def take(request: Request) -> Response:
@@ -188,16 +203,16 @@ def cloud_on(
     return start
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_running() -> AsyncIterator[RunningTasks]:
     running = await start_tasks(clock=SystemClock(), faults=Faults(seed=1))
     yield running
     await running.stop()
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def cloud(shared_running: RunningTasks, worker: Worker) -> AsyncIterator[Cloud]:
-    """The module's service, with nothing in it."""
+    """The one service, with nothing in it."""
     async with connected(shared_running.port) as client:
         yield Cloud(client, shared_running, worker)
         shared_running.faults.clear()

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localcloud.tasks.call import HttpCall
 from localcloud.tasks.engine import Engine
 from localcloud.tasks.queue import Queue, QueueState, RateLimits, RetryConfig
 from localcloud.tasks.store import NoStore
-from localcloud.tasks.call import HttpCall
 from localcloud.tasks.task import Outcome
 
 NAME = "projects/p/locations/l/queues/q"
