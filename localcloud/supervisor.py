@@ -47,6 +47,10 @@ class Options:
     """What is to be started, and how."""
 
     host: str = "127.0.0.1"
+    port: int = 0
+    """Of the entry function; 0 takes a free one."""
+    data: Path | None = None
+    """Where Firestore and Cloud Tasks keep what they hold; none: in memory."""
     keys: Sequence[Key] = environment.SEED_KEYS
     gemini_latency: float = 2.0
     """Seconds the fake Gemini takes to draw."""
@@ -210,7 +214,10 @@ class Supervisor:
         self.logs.mkdir(parents=True, exist_ok=True)
         for log in self.logs.glob("*.log"):
             log.unlink(missing_ok=True)
-        self._ports = {name: ReservedPort(self.options.host) for name in FUNCTIONS}
+        self._ports = {
+            name: ReservedPort(self.options.host, self.options.port if name == "entry" else 0)
+            for name in FUNCTIONS
+        }
         found = await self._start_clouds()
         self.addresses = Addresses(
             firestore=found["firestore"],
@@ -243,6 +250,7 @@ class Supervisor:
             latency=self.options.gemini_latency,
             jitter=self.options.gemini_jitter,
             real=environment.real_services(self.options.given),
+            data=self.options.data,
         )
         parts: dict[str, list[ServiceName]] = {"database": [], "providers": []}
         for name in wanted:
