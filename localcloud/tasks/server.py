@@ -15,8 +15,9 @@ from starlette.routing import Route
 from localcloud.faults import Faults
 from localcloud.http import fault_routes, serve_http
 from localcloud.tasks.counts import Counts
-from localcloud.tasks.delivery import FaultyDelivery, HttpDelivery, http_client
+from localcloud.tasks.delivery import FaultyDelivery, HttpDelivery
 from localcloud.tasks.engine import QUEUE_NAME_TAKEN_FOR, Engine
+from localcloud.tasks.http1 import Http1Client
 from localcloud.tasks.oidc import ISSUER, Signer, signing_key
 from localcloud.tasks.store import NoStore, SqliteStore, Store
 from localcloud.tasks.wire import handlers
@@ -72,7 +73,8 @@ async def start_tasks(
         store: Store = SqliteStore(data / "tasks.sqlite3") if data else NoStore()
         parts.callback(store.close)
         signer = Signer(signing_key(data), clock=clock, random=random)
-        client = await parts.enter_async_context(http_client())
+        client = Http1Client()
+        parts.callback(client.close)
         deliver = FaultyDelivery(
             HttpDelivery(client, signer=signer, clock=clock), faults=faults, counts=counts
         )
