@@ -107,6 +107,7 @@ class SqliteStore:
             self._db.execute("PRAGMA journal_mode = WAL")
             # Written pages outlive a killed process; only a power cut could lose the last of them.
             self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.execute("PRAGMA wal_autocheckpoint = 10000")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error:
             self._db.close()
