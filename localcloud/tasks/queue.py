@@ -81,7 +81,9 @@ class RetryConfig:
         steps_after = retry - 1 - doublings
         # 2**64 already exceeds any max_backoff: a larger power would only cost memory.
         interval = self.min_backoff.total_seconds() * 2 ** min(doublings, 64) * (1 + steps_after)
-        return timedelta(seconds=min(interval, self.max_backoff.total_seconds()))
+        # A wait that outlives the task is as good as the longest one, and a date that far off overflows.
+        longest = min(self.max_backoff, 2 * RETENTION).total_seconds()
+        return timedelta(seconds=min(interval, longest))
 
     def is_exhausted(self, *, attempts: int, first_attempt: datetime, now: datetime) -> bool:
         """Both limits must be reached, of those that are set; with none set only old age ends a task."""
