@@ -226,6 +226,8 @@ class _Connection(asyncio.Protocol):
 
 def _head(method: str, host: str, target: str, headers: dict[str, str], body: bytes) -> h11.Request:
     fields = [(b"Host", host.encode("ascii"))]
+    if not any(name.lower() == "accept" for name in headers):
+        fields.append((b"Accept", b"*/*"))
     fields += [(name.encode("ascii"), value.strip(" \t").encode()) for name, value in headers.items()]
     if body or method in ("POST", "PUT", "PATCH"):
         fields.append((b"Content-Length", str(len(body)).encode()))
