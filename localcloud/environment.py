@@ -28,6 +28,9 @@ WECHAT_SECRET = "only-for-the-embedded-cloud"  # noqa: S105
 WECHAT_ENV = "lookbook-local"
 CALLBACK_SECRET = "whsec_" + base64.b64encode(b"only for the embedded cloud!").decode()
 
+SWEEP_QUEUE = "sweep"
+"""Stands in for Cloud Scheduler, which the embedded cloud does not have."""
+
 RealService = Literal["gemini", "openai", "cos"]
 
 CREDENTIALS: Mapping[RealService, tuple[str, ...]] = {
@@ -86,6 +89,9 @@ SETTINGS = frozenset(
         "TENCENT_SECRET_ID",
         "TENCENT_SECRET_KEY",
         "UPLOAD_SECONDS",
+        "USER_OPEN_TASKS",
+        "USER_PICTURES_PER_DAY",
+        "MAX_EVENT_STREAMS",
         "WECHAT_APPID",
         "WECHAT_BASE_URL",
         "WECHAT_ENV",
@@ -226,6 +232,7 @@ def local_queues(slots: int) -> tuple[Queue, ...]:
         Queue(name="generate", max_concurrent_dispatches=math.ceil(slots * 1.5) + 4),
         Queue(name="complete", max_concurrent_dispatches=64),
         Queue(name="events", max_concurrent_dispatches=32),
+        Queue(name=SWEEP_QUEUE, max_concurrent_dispatches=1),
     )
 
 
@@ -250,6 +257,8 @@ def settings_for(
         "WECHAT_ENV": WECHAT_ENV,
         "WECHAT_BASE_URL": addresses.wechat,
         "TENCENT_COS_REGION": REGION,
+        "USER_OPEN_TASKS": "0",
+        "USER_PICTURES_PER_DAY": "0",
         **given,
         "GOOGLE_CLOUD_PROJECT": PROJECT,
         "GOOGLE_CLOUD_LOCATION": LOCATION,

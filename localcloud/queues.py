@@ -11,7 +11,7 @@ import grpc.aio
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcAsyncIOTransport
 
-from localcloud.environment import LOCATION, PROJECT, Queue
+from localcloud.environment import AUDIENCE, LOCATION, PROJECT, SERVICE_ACCOUNT, SWEEP_QUEUE, Queue
 
 
 @asynccontextmanager
@@ -47,3 +47,19 @@ async def pause_queues(address: str) -> None:
         parent = client.common_location_path(PROJECT, LOCATION)
         async for queue in await client.list_queues(parent=parent):
             await client.pause_queue(name=queue.name)
+
+
+async def call_sweep(address: str, complete_url: str) -> None:
+    """One tick of the scheduler: a Cloud Task, because that signs its token as the scheduler would."""
+    async with tasks_client(address) as client:
+        await client.create_task(
+            parent=client.queue_path(PROJECT, LOCATION, SWEEP_QUEUE),
+            task=tasks_v2.Task(
+                http_request=tasks_v2.HttpRequest(
+                    http_method=tasks_v2.HttpMethod.POST,
+                    url=f"{complete_url}/sweep",
+                    oidc_token=tasks_v2.OidcToken(service_account_email=SERVICE_ACCOUNT, audience=AUDIENCE),
+                )
+            ),
+            timeout=10,
+        )

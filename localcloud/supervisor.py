@@ -19,13 +19,14 @@ from types import TracebackType
 from typing import Literal, Self, get_args
 
 import httpx2
+from google.api_core.exceptions import GoogleAPICallError
 
 from localcloud import environment
 from localcloud.child import Child, ReservedPort
 from localcloud.control import Cloud, CloudConfig, ServiceControl, start_cloud
 from localcloud.environment import Addresses, Key
 from localcloud.faults import Rule
-from localcloud.queues import create_queues
+from localcloud.queues import call_sweep, create_queues
 from localcloud.services import ServiceName, services_to_start
 from shared.clock import SystemClock
 
@@ -66,6 +67,8 @@ class Options:
     state: Path = PROJECT_ROOT / ".local"
     source: Path = PROJECT_ROOT
     """The directory of the `main.py` that has the functions."""
+    sweep_seconds: float = 60
+    """How often the scheduler's stand-in calls the sweep; production: every minute."""
     functions: Sequence[Function] = FUNCTIONS
     """Which functions run at first; the others are started later with `restart`."""
 
@@ -85,6 +88,7 @@ class Supervisor:
         self._controls: dict[ServiceName, str] = {}
         self._ports: dict[Function, ReservedPort] = {}
         self._changed = asyncio.Event()
+        self._scheduler: asyncio.Task[None] | None = None
 
     # -- life
 
@@ -113,6 +117,9 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End everything; may be called again."""
+        if self._scheduler is not None:
+            self._scheduler.cancel()
+            await asyncio.gather(self._scheduler, return_exceptions=True)
         self._meant_to_end.update(self._children)
         functions = [child for name, child in self._children.items() if name in FUNCTIONS]
         clouds = [child for name, child in self._children.items() if name not in FUNCTIONS]
@@ -243,6 +250,17 @@ class Supervisor:
             group.create_task(self.run_admin("keys", "sync"))
             for name in self.options.functions:
                 group.create_task(self._until_ready(name))
+        self._scheduler = asyncio.create_task(self._schedule())
+
+    async def _schedule(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.sweep_seconds)
+            try:
+                await call_sweep(self.addresses.tasks, self.addresses.complete)
+            except GoogleAPICallError as error:
+                # As with the real scheduler: the next tick tries again.
+                with (self.logs / "scheduler.log").open("a") as log:
+                    log.write(f"{error}\n")
 
     async def _start_clouds(self) -> dict[str, str]:
         wanted = services_to_start(

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from shared.adapters.firestore import Document
-from shared.adapters.gemini import read_payload
 from shared.errors import LookbookError
+from shared.payload import read_payload
 from shared.task import PlanState, Shot, Status, Task
 
 MOST_SHOTS: Final = 500
@@ -94,6 +93,8 @@ class TaskIn(_Body):
     api_payload: Annotated[dict[str, Any], AfterValidator(_payload)] = Field(default_factory=dict)
     priority: int = Field(default=0, ge=0, le=9)
     callback_url: Text | None = Field(default=None, max_length=2048)
+    prompt_cache: bool = True
+    """False: draw every shot, even one that this user has had drawn before."""
 
     @model_validator(mode="after")
     def _distinct(self) -> TaskIn:
@@ -137,9 +138,8 @@ def summary(task: Task) -> dict[str, Any]:
     }
 
 
-def show(task: Task, shot_documents: Sequence[Document]) -> dict[str, Any]:
+def show(task: Task, shots: Sequence[Shot]) -> dict[str, Any]:
     """A task with everything its owner may know."""
-    shots = [Shot.from_document(document.fields) for document in shot_documents]
     counts = {status: sum(shot.status.value == status for shot in shots) for status in _COUNTED}
     completed = [shot for shot in shots if shot.status is Status.COMPLETED and shot.result]
     return summary(task) | {

@@ -15,6 +15,9 @@ MOST_ATTEMPTS: Final = 24
 """No shot is claimed more often than this, whatever the reasons: a crash loop ends here."""
 
 
+_MOST_DOUBLINGS: Final = 4
+
+
 class KeyEffect(Enum):
     """What a failure means for the key that was used."""
 
@@ -106,13 +109,16 @@ def decide(
     return Retry(code=error.code, at=at)
 
 
-def cool_until(error: LookbookError, *, now: datetime) -> datetime:
-    """Until when the quota domain of the key is left alone."""
+def cool_until(error: LookbookError, *, hits: int, now: datetime) -> datetime:
+    """Until when the quota domain of the key is left alone; `hits`: how often it has cooled since it last worked."""
     if isinstance(error, RateLimitExceeded) and error.per_day:
         return next_los_angeles_midnight(now)
     if isinstance(error, Transient) and error.retry_after is not None:
         return now + error.retry_after
-    return now + POLICIES[error.code].cooling
+    cooling = POLICIES[error.code].cooling
+    if isinstance(error, RateLimitExceeded):
+        cooling *= 2 ** min(hits, _MOST_DOUBLINGS)
+    return now + cooling
 
 
 def next_los_angeles_midnight(now: datetime) -> datetime:

@@ -182,6 +182,9 @@ class EntrySettings(Settings, WeChatSettings):
     callback_hosts: HostList = Field(default=frozenset(), alias="CALLBACK_HOSTS")
     source_hosts: HostList = Field(default=frozenset(), alias="SOURCE_HOSTS")
     gemini_model: str = Field(default="gemini-2.5-flash-image", alias="GEMINI_MODEL", min_length=1)
+    user_open_tasks: int = Field(default=20, ge=0, le=10_000, alias="USER_OPEN_TASKS")
+    user_pictures_per_day: int = Field(default=1000, ge=0, le=1_000_000, alias="USER_PICTURES_PER_DAY")
+    most_streams: int = Field(default=200, ge=1, le=10_000, alias="MAX_EVENT_STREAMS")
     max_body_bytes: int = Field(default=262_144, ge=1024, le=8_388_608, alias="MAX_BODY_BYTES")
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ import random
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from shared.adapters.cos import CosStore
 from shared.adapters.fetch import PublicFetcher
 from shared.adapters.firestore import Conflict, Documents, Version
 from shared.adapters.firestore_tasks import create_event, fail_shot, shots_of, task_path, update_task
+from shared.adapters.firestore_users import task_closed
 from shared.adapters.openai import PoseDirector
 from shared.adapters.wechat import WeChat
 from shared.clock import Clock
@@ -34,7 +35,7 @@ from shared.logs import Log
 from shared.metrics import task_metrics
 from shared.prompts.compose import compose
 from shared.prompts.director import Actions, actions_without_director, director_messages, read_actions
-from shared.task import PlanState, Shot, Source, Status, Task
+from shared.task import Plan, PlanState, Shot, Source, Status, Task
 
 BUDGET: Final = timedelta(seconds=90)
 """A preparation that takes longer is taken to be dead, and another process begins again."""
@@ -102,7 +103,8 @@ class Preparer:
         lock = self._locks.setdefault(task_id, asyncio.Lock())
         async with lock:
             known = self._prepared.get(task_id)
-            if known is None:
+            if known is None or known.task.deadline <= self._clock.now():
+                # A task that was opened again has a new deadline.
                 known = await self._find_or_prepare(task_id)
                 self._prepared[task_id] = known
                 while len(self._prepared) > _KEEP_PREPARED:
@@ -118,7 +120,7 @@ class Preparer:
             if document is None:
                 raise TaskIsOver(task_id)
             task = Task.from_document(document.fields)
-            if task.status.is_final:
+            if task.status.is_final or task.cancelled_at is not None:
                 raise TaskIsOver(task_id)
             now = self._clock.now()
             if task.plan.state is PlanState.READY:
@@ -205,9 +207,7 @@ class Preparer:
             (document,) = await self._documents.get(task_path(task.task_id))
             if document is None or document.fields["plan"].get("token") != token:
                 raise NotYet(now + timedelta(seconds=1)) from None
-        await self._bell.ring(
-            [self._bell.events(task.task_id, [event.event_id for event in told], trace_id=task.trace_id)]
-        )
+        await self._bell.ring([self._bell.events(task.task_id, told)])
         log.info(
             "task.prepared",
             task_id=task.task_id,
@@ -216,10 +216,15 @@ class Preparer:
             director=director,
             repaired=actions.repaired,
         )
-        (document,) = await self._documents.get(task_path(task.task_id))
-        if document is None:
-            raise TaskIsOver(task.task_id)
-        return Prepared(task=Task.from_document(document.fields), photos=tuple(photos))
+        ready = replace(
+            task,
+            status=Status.PROCESSING,
+            plan=Plan(state=PlanState.READY, token=token, attempts=attempt, director=director),
+            prompts=fields["prompts"],
+            sources=tuple(sources),
+            marks={**task.marks, "promptGeneratedAt": now},
+        )
+        return Prepared(task=ready, photos=tuple(photos))
 
     async def _fetch_all(self, task: Task) -> list[SourcePhoto]:
         cloud_files = [url for url in task.images if url.startswith("cloud://")]
@@ -359,18 +364,20 @@ class Preparer:
                         "finished": counts,
                         "metrics": metrics,
                         "checkAt": DELETE_FIELD,
+                        "counted": False,
                         "updatedAt": now,
                     },
                     version,
                 ),
                 *(fail_shot(task.task_id, number, None, error=record) for number in range(task.total)),
                 create_event(event, keep=self._keep),
+                *([task_closed(task.user_id, now=now)] if task.counted else []),
             )
         except Conflict:
             log.info("task.preparation_superseded", task_id=task.task_id)
             return
         log.warning("task.failed", task_id=task.task_id, code=error.code, reason=error.message)
-        await self._bell.ring([self._bell.events(task.task_id, [event.event_id], trace_id=task.trace_id)])
+        await self._bell.ring([self._bell.events(task.task_id, [event])])
 
 
 async def _outcome(job: Any) -> SourcePhoto | LookbookError:

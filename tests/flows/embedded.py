@@ -110,6 +110,7 @@ async def embedded(
     faults: Mapping[ServiceName, Sequence[Rule]] | None = None,
     functions: Sequence[Function] = FUNCTIONS,
     source: Path | None = None,
+    sweep_seconds: float = 60,
 ) -> AsyncIterator[System]:
     """Everything on free ports; nothing of the shell's settings gets in. After an error the logs are kept."""
     state = Path(tempfile.mkdtemp(prefix="lookbook-"))
@@ -122,6 +123,7 @@ async def embedded(
         faults=dict(faults or {}),
         functions=functions,
         state=state,
+        sweep_seconds=sweep_seconds,
         **({"source": source} if source else {}),
     )
     async with Supervisor(options) as supervisor:
