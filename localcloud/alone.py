@@ -48,23 +48,28 @@ async def start_tasks_alone(
     return lines, running.stop
 
 
-def serve(name: str, starting: Awaitable[tuple[dict[str, str], Stop]]) -> int:
-    """Run it until SIGINT or SIGTERM; the exit code."""
+def serve(name: str, starting: Awaitable[tuple[dict[str, str], Stop]], *, on_a_pipe: bool = False) -> int:
+    """Run it until SIGINT or SIGTERM, or until whoever holds the other end of stdin is gone; the exit code."""
     try:
-        asyncio.run(_serve(starting))
+        asyncio.run(_serve(starting, on_a_pipe))
     except (OSError, RuntimeError, sqlite3.Error, ValueError) as error:
         print(f"失败 · localcloud {name} cannot start: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _serve(starting: Awaitable[tuple[dict[str, str], Stop]]) -> None:
+async def _serve(starting: Awaitable[tuple[dict[str, str], Stop]], on_a_pipe: bool) -> None:
     ending = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+        loop.add_signal_handler(number, ending.set)
+    if on_a_pipe:
+        loop.add_reader(sys.stdin.fileno(), ending.set)  # nobody writes: it is readable when it is closed
     lines, stop = await starting
     print("\n".join(f"{name}={value}" for name, value in lines.items()), flush=True)
     await ending.wait()
+    if on_a_pipe:
+        loop.remove_reader(sys.stdin.fileno())
     await stop()
 
 

@@ -29,13 +29,11 @@ _TASKS_PORT = 8123
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     if asked.command == "firestore":
-        return alone.serve(
-            asked.command, alone.start_firestore_alone(asked.host, asked.port, asked.data, asked.locking)
-        )
+        firestore = alone.start_firestore_alone(asked.host, asked.port, asked.data, asked.locking)
+        return alone.serve(asked.command, firestore, on_a_pipe=asked.on_a_pipe)
     if asked.command == "tasks":
-        return alone.serve(
-            asked.command, alone.start_tasks_alone(asked.host, asked.port, asked.data, asked.jwks_port)
-        )
+        tasks = alone.start_tasks_alone(asked.host, asked.port, asked.data, asked.jwks_port)
+        return alone.serve(asked.command, tasks, on_a_pipe=asked.on_a_pipe)
     if asked.command == "indexes":
         return alone.print_indexes(asked.host, asked.port)
     return _system(asked)
@@ -92,6 +90,10 @@ def _parser() -> argparse.ArgumentParser:
     tasks.add_argument(
         "--jwks-port", type=int, default=0, help="公钥页端口 · of the page with the public key"
     )
+    for server in (firestore, tasks):
+        server.add_argument(
+            "--on-a-pipe", action="store_true", help="stdin 关闭即停止 · stop when stdin is closed"
+        )
     indexes = commands.add_parser(
         "indexes", help="列出查询所需的复合索引 · the composite indexes that the queries so far would need"
     )

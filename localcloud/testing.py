@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from localcloud import leash
-
 if TYPE_CHECKING:
     from google.cloud.firestore import AsyncClient, Client
     from google.cloud.tasks_v2 import CloudTasksAsyncClient, CloudTasksClient
@@ -130,11 +128,10 @@ def running(service: str, *options: str, lines: int) -> Iterator[dict[str, str]]
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
-    leashed = [sys.executable, "-I", "-S", str(Path(leash.__file__)), str(os.getpid()), "SIGKILL"]
     with subprocess.Popen(
-        [*leashed, sys.executable, "-m", "localcloud", service, "--port", "0", *options],
+        [sys.executable, "-m", "localcloud", service, "--port", "0", "--on-a-pipe", *options],
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 import grpc
 import pytest
@@ -14,6 +16,15 @@ from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpc
 
 from localcloud import cli
 from localcloud.testing import running
+
+OWNER = """
+import time
+from localcloud.testing import running
+
+with running("tasks", lines=2) as told:
+    print(told["CLOUD_TASKS_EMULATOR_HOST"], flush=True)
+    time.sleep(60)
+"""
 
 
 def run(*arguments, **environment):
@@ -72,6 +83,23 @@ def test_interrupt_is_an_orderly_end():
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0
         assert process.stderr.read() == ""
+
+
+def test_emulator_on_a_pipe_ends_when_its_owner_is_killed():
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    )
+    with owner:
+        port = int(owner.stdout.readline().rsplit(":", 1)[1])
+        owner.kill()
+        owner.wait()
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+            except ConnectionRefusedError:
+                return
+            time.sleep(0.05)
+    pytest.fail("it outlived its owner")
 
 
 def test_indexes_asks_for_an_address(monkeypatch, capsys):
