@@ -13,7 +13,6 @@ The sentences are the ones that the real service answers with, where they are kn
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +26,7 @@ class HelpLink:
 class TasksError(Exception):
     """The request cannot be carried out."""
 
-    status: ClassVar[str] = "INTERNAL"
+    status: str = "INTERNAL"
 
     def __init__(self, message: str, *, link: HelpLink | None = None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""How the embedded Cloud Tasks starts and stops: engine, gRPC port, page with the public key."""
+"""How the embedded Cloud Tasks starts and stops: engine, gRPC port, and a port for all that is HTTP."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from localcloud.tasks.delivery import FaultyDelivery, HttpDelivery
 from localcloud.tasks.engine import QUEUE_NAME_TAKEN_FOR, Engine
 from localcloud.tasks.http1 import Http1Client
 from localcloud.tasks.oidc import ISSUER, Signer, signing_key
+from localcloud.tasks.rest import rest_route
+from localcloud.tasks.service import Service
 from localcloud.tasks.store import NoStore, SqliteStore, Store
 from localcloud.tasks.wire import handlers
 from shared.clock import Clock, system_random
@@ -33,7 +35,7 @@ class RunningTasks:
         self,
         *,
         port: int,
-        jwks_url: str,
+        url: str,
         faults: Faults,
         counts: Counts,
         engine: Engine,
@@ -41,7 +43,9 @@ class RunningTasks:
     ) -> None:
         self.port = port
         """Of the gRPC service."""
-        self.jwks_url = jwks_url
+        self.url = url
+        """Of the other port: REST, the public key, faults and counts."""
+        self.jwks_url = url + JWKS_PATH
         self.faults = faults
         self.counts = counts
         self._engine = engine
@@ -86,22 +90,21 @@ async def start_tasks(
             queue_name_taken_for=queue_name_taken_for,
         )
         parts.push_async_callback(engine.stop)
-        pages = await serve_http(_pages(engine, signer, faults, counts), host, jwks_port)
+        service = Service(engine, clock=clock, faults=faults, counts=counts)
+        pages = await serve_http(_pages(service, signer, faults, counts), host, jwks_port)
         parts.push_async_callback(pages.stop)
         # Two servers on one port would each get a share of the calls: a taken port must be an error.
         grpc_server = grpc.aio.server(
             options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _LARGEST_REQUEST)]
         )
         parts.push_async_callback(grpc_server.stop, None)
-        grpc_server.add_generic_rpc_handlers(
-            tuple(handlers(engine, clock=clock, faults=faults, counts=counts))
-        )
+        grpc_server.add_generic_rpc_handlers(tuple(handlers(service)))
         bound = grpc_server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         engine.resume()
         await grpc_server.start()
         return RunningTasks(
             port=bound,
-            jwks_url=pages.url + JWKS_PATH,
+            url=pages.url,
             faults=faults,
             counts=counts,
             engine=engine,
@@ -109,7 +112,7 @@ async def start_tasks(
         )
 
 
-def _pages(engine: Engine, signer: Signer, faults: Faults, counts: Counts) -> Starlette:
+def _pages(service: Service, signer: Signer, faults: Faults, counts: Counts) -> Starlette:
     async def certs(_: Request) -> Response:
         return JSONResponse(signer.jwks, headers={"Cache-Control": "public, max-age=3600"})
 
@@ -133,7 +136,7 @@ def _pages(engine: Engine, signer: Signer, faults: Faults, counts: Counts) -> St
         return Response(status_code=204)
 
     async def reset(_: Request) -> Response:
-        engine.reset()
+        service.engine.reset()
         return Response(status_code=204)
 
     return Starlette(
@@ -143,6 +146,7 @@ def _pages(engine: Engine, signer: Signer, faults: Faults, counts: Counts) -> St
             Route("/_counts", read_counts, methods=["GET"]),
             Route("/_counts", reset_counts, methods=["DELETE"]),
             Route("/_queues", reset, methods=["DELETE"]),
+            rest_route(service),
             *fault_routes(faults),
         ]
     )
