@@ -45,18 +45,10 @@ class Child:
         env: Mapping[str, str],
         cwd: Path,
         log: Path,
-        death_signal: signal.Signals = signal.SIGKILL,
         piped: bool = False,
     ) -> Child:
         """`piped`: stdin and stdout are ours to talk through; otherwise stdout joins stderr in the log."""
-        launcher = [
-            sys.executable,
-            "-I",
-            "-S",
-            str(Path(leash.__file__)),
-            str(os.getpid()),
-            death_signal.name,
-        ]
+        launcher = [sys.executable, "-I", "-S", str(Path(leash.__file__)), str(os.getpid())]
         with log.open("ab") as writable:
             process = await asyncio.create_subprocess_exec(
                 *launcher,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -38,10 +38,14 @@ def services_to_start(
     keys: Sequence[Key],
     latency: float,
     jitter: float,
-    real: Set[environment.RealService],
+    given: Mapping[str, str],
     data: Path | None = None,
 ) -> dict[ServiceName, Arguments]:
-    """The arguments of every server that is needed: what is used for real has no fake."""
+    """The arguments of every server that is needed: what is used for real has no fake.
+
+    `given`: the person's own settings; a fake knows the secrets that the functions will be told.
+    """
+    real = environment.real_services(given)
     wanted: dict[ServiceName, Arguments] = {
         "firestore": {"data": str(data / "firestore")} if data else {},
         "tasks": {"data": str(data / "tasks")} if data else {},
@@ -66,11 +70,11 @@ def services_to_start(
     if "openai" not in real:
         wanted["openai"] = {"api_key": environment.OPENAI_KEY}
     wanted["wechat"] = {
-        "appid": environment.WECHAT_APPID,
-        "secret": environment.WECHAT_SECRET,
-        "env": environment.WECHAT_ENV,
+        "appid": given.get("WECHAT_APPID", environment.WECHAT_APPID),
+        "secret": given.get("WECHAT_SECRET", environment.WECHAT_SECRET),
+        "env": given.get("WECHAT_ENV", environment.WECHAT_ENV),
     }
-    wanted["receiver"] = {"secret": environment.CALLBACK_SECRET}
+    wanted["receiver"] = {"secret": given.get("CALLBACK_SECRET", environment.CALLBACK_SECRET)}
     return wanted
 
 

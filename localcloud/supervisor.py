@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -267,7 +266,7 @@ class Supervisor:
             keys=self.options.keys,
             latency=self.options.gemini_latency,
             jitter=self.options.gemini_jitter,
-            real=environment.real_services(self.options.given),
+            given={**self.options.given, **self.options.extra},
             data=self.options.data,
         )
         parts: dict[str, list[ServiceName]] = {"database": [], "providers": []}
@@ -325,8 +324,6 @@ class Supervisor:
             env=environment.process_environment(self.settings, os.environ, more),
             cwd=self.options.source,
             log=self.logs / f"{name}.log",
-            # What gunicorn takes for "stop at once, and your workers too".
-            death_signal=signal.SIGQUIT,
         )
         self._add(child)
 

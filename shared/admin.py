@@ -21,12 +21,11 @@ from shared import settings
 from shared.adapters.firestore import Conflict, Documents
 from shared.adapters.firestore_keys import (
     cool_by_hand,
-    disable_key,
     enable_key,
     read_pool,
-    retire_key,
     stop_cooling,
     sync_writes,
+    take_out,
 )
 from shared.clock import Clock, SystemClock, system_random
 from shared.keys import Key, PoolView
@@ -66,7 +65,7 @@ class Admin:
             )
         gone = [key for key in pool.keys.values() if key.key_id not in wanted and key.enabled]
         for retired in gone:
-            await self.documents.commit(retire_key(retired.key_id))
+            await self.documents.commit(take_out(retired.key_id, reason="not in GEMINI_API_KEYS"))
         slots = sum(key.max_concurrent for key in wanted.values())
         print(f"{len(wanted)} keys, {slots} slots" + _named(", disabled because not in the list", gone))
 
@@ -102,7 +101,7 @@ class Admin:
     async def disable(self, asked: argparse.Namespace) -> None:
         """Take a key out of use; calls in flight end by themselves."""
         key = await self._find(asked.key)
-        await self.documents.commit(*disable_key(key.key_id, reason=asked.reason, now=self.clock.now()))
+        await self.documents.commit(take_out(key.key_id, reason=asked.reason))
         print(f"{key.key_id} disabled: {asked.reason}")
 
     async def enable(self, asked: argparse.Namespace) -> None:

@@ -172,6 +172,7 @@ def build_generate() -> GenerateApp:
         if openai_key
         else None,
         store=store,
+        settler=_settler(loaded, documents, bell, clock, rng),
         clock=clock,
         rng=rng,
         keep=loaded.keep_finished,

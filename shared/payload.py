@@ -27,7 +27,7 @@ class SafetyChoice(BaseModel):
 class ApiPayload(BaseModel):
     """What a caller may set on the model through a task's `apiPayload`."""
 
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, allow_inf_nan=False)
 
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
@@ -36,7 +36,7 @@ class ApiPayload(BaseModel):
     max_output_tokens: int | None = Field(default=None, ge=1, le=65_536)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
-    system_instruction: str | None = Field(default=None, max_length=4000)
+    system_instruction: str | None = Field(default=None, max_length=4000, pattern=r"^[^\x00]*$")
     safety_settings: list[SafetyChoice] | None = Field(default=None, max_length=4)
     image_size: Literal["1K", "2K", "4K"] | None = None
 

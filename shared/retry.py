@@ -59,6 +59,10 @@ POLICIES: Final[dict[str, Policy]] = {
 }
 
 
+KEYS_OWN_FAULT: Final = frozenset({"INVALID_API_KEY", "INSUFFICIENT_QUOTA"})
+"""A shot goes on with another key, and ends with such a code only when there is none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     code: str
@@ -96,7 +100,7 @@ def decide(
     policy = POLICIES[error.code]
     if policy.most is not None and retries.get(error.code, 0) >= policy.most:
         return GiveUp(code=error.code, retriable=True)
-    if attempts >= MOST_ATTEMPTS or (policy.effect is KeyEffect.DISABLE and not keys_left):
+    if attempts >= MOST_ATTEMPTS or (error.code in KEYS_OWN_FAULT and not keys_left):
         return GiveUp(code=error.code, retriable=True)
     wait = policy.wait
     if isinstance(error, Transient) and error.retry_after is not None and not policy.switch_key:

@@ -96,9 +96,9 @@ def disable_key(key_id: str, *, reason: str, now: datetime) -> list[Write]:
     ]
 
 
-def retire_key(key_id: str) -> Write:
-    """The key is in nobody's settings any more."""
-    return update(key_path(key_id), {"enabled": False, "disabledReason": "not in GEMINI_API_KEYS"})
+def take_out(key_id: str, *, reason: str) -> Write:
+    """Disabled by an operator, not because it failed."""
+    return update(key_path(key_id), {"enabled": False, "disabledReason": reason})
 
 
 def enable_key(key_id: str) -> Write:

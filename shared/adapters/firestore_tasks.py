@@ -38,8 +38,9 @@ def create_task(task: Task) -> Write:
     return create(task_path(task.task_id), task.to_document())
 
 
-def create_shot(task_id: str, shot: Shot) -> Write:
-    return create(shot_path(task_id, shot.index), shot.to_document())
+def create_shot(task_id: str, shot: Shot, *, expire_at: datetime) -> Write:
+    """Shots expire by themselves: Firestore deletes an expired task without what is under it."""
+    return create(shot_path(task_id, shot.index), shot.to_document() | {"expireAt": expire_at})
 
 
 def create_event(event: Event, *, keep: timedelta) -> Write:

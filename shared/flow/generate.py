@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
 
 from shared import events, images
 from shared.adapters.cloud_tasks import Bell
@@ -28,8 +28,6 @@ from shared.flow.slots import SlotDesk
 from shared.images import Picture
 from shared.logs import Log
 from shared.task import Result
-
-_UPLOAD_TRIES: Final = 4
 
 log = Log("generate")
 
@@ -125,7 +123,7 @@ class Studio:
                 await self._upload(cos_key, picture)
         except (LookbookError, TimeoutError) as failure:
             error = failure if isinstance(failure, LookbookError) else TimedOut("the upload took too long")
-            return await self.setbacks.record(held, error, self._probe_worked(held))
+            return await self.setbacks.record(held, error, self._probe_worked(held), key_failed=False)
         now = self.clock.now()
         result = Result(
             url=self.store.url(cos_key, self.url_lifetime),
@@ -186,13 +184,12 @@ class Studio:
         return [end_probe(held.slot.quota_domain, model=held.prepared.task.model, worked=True)]
 
     async def _upload(self, cos_key: str, picture: Picture) -> None:
-        """The picture is paid for: the upload is tried again, not the drawing."""
-        for attempt in range(_UPLOAD_TRIES):
+        """The picture is paid for: the upload is tried again, not the drawing, for as long as the claim lasts."""
+        for attempt in itertools.count():
             try:
                 await self.store.put(cos_key, picture.data, picture.mimeType)
-            except Transient:
-                if attempt == _UPLOAD_TRIES - 1:
-                    raise
-                await self.clock.sleep(self.rng.uniform(0.5, 1.0) * 2**attempt)
+            except Transient as error:
+                log.warning("upload.retry", cos_key=cos_key, code=error.code, attempt=attempt + 1)
+                await self.clock.sleep(self.rng.uniform(0.5, 1.0) * 2 ** min(attempt, 3))
             else:
                 return

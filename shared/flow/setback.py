@@ -74,8 +74,13 @@ class Setbacks:
             effects += count_key_error(slot.key_id, now=now)
         return effects
 
-    async def record(self, held: Held, error: LookbookError, effects: Sequence[Write]) -> str:
-        """The shot goes back or ends, and the key's lesson is written, in one Commit."""
+    async def record(
+        self, held: Held, error: LookbookError, effects: Sequence[Write], *, key_failed: bool = True
+    ) -> str:
+        """The shot goes back or ends, and the key's lesson is written, in one Commit.
+
+        `key_failed`: it was the drawing that failed, so that another key may do better at once.
+        """
         task = held.prepared.task
         (found,) = await self.documents.get(shot_path(task.task_id, held.index))
         if found is None:
@@ -90,7 +95,7 @@ class Setbacks:
             attempts=shot.attempts,
             now=self.clock.now(),
             deadline=task.deadline,
-            other_domain_free=self.desk.has_other_domain(held.slot.quota_domain, task.model),
+            other_domain_free=key_failed and self.desk.has_other_domain(held.slot.quota_domain, task.model),
             keys_left=self.desk.has_other_key(held.slot.key_id),
         )
         if isinstance(decision, Retry):

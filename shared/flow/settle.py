@@ -149,7 +149,7 @@ class Settler:
         status = final_status(total=task.total, completed=completed, cancelled=cancelled)
         now = self.clock.now()
         metrics = task_metrics(task, shots, now=now)
-        payload = {"status": status.value, **counts, "metrics": metrics, **last_error(shots)}
+        payload = {"status": status.value, **counts, "metrics": metrics, **_reason(task, shots)}
         event = self._event(task, _EVENT_OF[status], payload, now)
         fields = {
             "status": status.value,
@@ -184,7 +184,10 @@ class Settler:
         )
 
 
-def last_error(shots: Sequence[Shot]) -> dict[str, Any]:
+def _reason(task: Task, shots: Sequence[Shot]) -> dict[str, Any]:
+    """The error of the task itself, or that of the last shot that failed."""
+    if task.errors:
+        return {"error": {"code": task.errors[-1]["code"], "message": task.errors[-1]["message"]}}
     failed = [shot for shot in shots if shot.status is Status.FAILED and shot.errors]
     if not failed:
         return {}
