@@ -163,7 +163,7 @@ def connect() -> Callable[[int], contextlib.AbstractAsyncContextManager[tasks_v2
     return connected
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_worker() -> AsyncIterator[Worker]:
     """Starting and stopping HTTP servers takes longer than most tests: one serves all."""
     taking: list[Worker] = []
@@ -203,14 +203,14 @@ def cloud_on(
     return start
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_running() -> AsyncIterator[RunningTasks]:
     running = await start_tasks(clock=SystemClock(), faults=Faults(seed=1))
     yield running
     await running.stop()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="module")
 async def cloud(shared_running: RunningTasks, worker: Worker) -> AsyncIterator[Cloud]:
     """The one service, with nothing in it."""
     async with connected(shared_running.port) as client:

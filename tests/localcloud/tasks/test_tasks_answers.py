@@ -13,7 +13,7 @@ from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpc
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NO_QUEUE = (
     "Queue does not exist. If you just created the queue, wait at least a minute for the queue to initialize."

@@ -11,7 +11,7 @@ from google.cloud import tasks_v2
 from google.protobuf import duration_pb2
 from starlette.responses import Response
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_schedule_time_is_honoured_and_told(cloud, worker):

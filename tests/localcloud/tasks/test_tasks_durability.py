@@ -19,7 +19,7 @@ from localcloud.faults import Faults
 from localcloud.tasks import start_tasks
 from shared.clock import SystemClock
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LOCATION = "projects/p/locations/l"
 QUEUE = f"{LOCATION}/queues/q"

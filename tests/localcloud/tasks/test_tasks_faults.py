@@ -7,7 +7,7 @@ from google.api_core import exceptions as google
 
 from localcloud.faults import Rule
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_duplicate_delivers_twice_and_counts_as_one_attempt(cloud, worker):

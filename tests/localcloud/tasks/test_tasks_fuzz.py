@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 from google.cloud.tasks_v2 import types
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVICE = "/google.cloud.tasks.v2.CloudTasks"
 METHODS = {

@@ -8,10 +8,10 @@ import pytest
 import pytest_asyncio
 from google.api_core import exceptions as google
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="module")
 async def three(cloud):
     await cloud.queue(
         "slow", rate_limits={"max_dispatches_per_second": 0.5}, http_target={"http_method": "PUT"}

@@ -10,7 +10,7 @@ from google.cloud import tasks_v2
 from google.protobuf import duration_pb2, field_mask_pb2
 from starlette.responses import Response
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from google.api_core import exceptions as google
 from google.cloud import tasks_v2
 from google.protobuf import duration_pb2, field_mask_pb2
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_new_queue_has_googles_defaults(cloud):

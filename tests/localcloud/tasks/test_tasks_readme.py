@@ -17,7 +17,7 @@ from google.cloud import tasks_v2
 
 import localcloud.tasks
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 README = Path(localcloud.tasks.__file__).with_name("README.md").read_text("utf-8")
 MISSING = set(re.findall(r"^\| `([\w.]+/[\w*]+)` \|", README, re.MULTILINE))

@@ -16,10 +16,10 @@ from google.protobuf import field_mask_pb2
 
 from localcloud.faults import Rule
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="module")
 async def http(cloud):
     async with httpx2.AsyncClient(base_url=f"{cloud.running.url}/v2", trust_env=False) as client:
         yield client

@@ -9,7 +9,7 @@ from google.protobuf import field_mask_pb2
 
 from localcloud.tasks.call import UriOverride
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_target_overrides_address_method_headers_and_token(cloud, worker):

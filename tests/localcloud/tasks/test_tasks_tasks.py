@@ -8,7 +8,7 @@ import pytest
 from google.api_core import exceptions as google
 from google.cloud import tasks_v2
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BASIC, FULL = tasks_v2.Task.View.BASIC, tasks_v2.Task.View.FULL
 
