@@ -113,10 +113,10 @@ class ReservedPort:
     with SO_REUSEADDR). Elsewhere that is refused, so the port is given up just before the child starts.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, port: int = 0) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((host, 0))
+        self._socket.bind((host, port))
         self.host = host
         self.port: int = self._socket.getsockname()[1]
 

@@ -22,6 +22,7 @@ async def tasks_client(address: str) -> AsyncIterator[tasks_v2.CloudTasksAsyncCl
 
 
 async def create_queues(address: str, queues: Sequence[Queue]) -> None:
+    """A queue that is there already, from an earlier start on the same data, gets the settings of now."""
     async with tasks_client(address) as client, asyncio.TaskGroup() as group:
         for queue in queues:
             made = tasks_v2.Queue(
@@ -37,8 +38,7 @@ async def create_queues(address: str, queues: Sequence[Queue]) -> None:
                     max_doublings=queue.max_doublings,
                 ),
             )
-            parent = client.common_location_path(PROJECT, LOCATION)
-            group.create_task(client.create_queue(parent=parent, queue=made, timeout=10))
+            group.create_task(client.update_queue(queue=made, timeout=10))
 
 
 async def pause_queues(address: str) -> None:

@@ -47,6 +47,10 @@ class Options:
     """What is to be started, and how."""
 
     host: str = "127.0.0.1"
+    port: int = 0
+    """Of the entry function; 0 takes a free one."""
+    data: Path | None = None
+    """Where Firestore and Cloud Tasks keep what they hold; none: in memory."""
     keys: Sequence[Key] = environment.SEED_KEYS
     gemini_latency: float = 2.0
     """Seconds the fake Gemini takes to draw."""
@@ -216,7 +220,10 @@ class Supervisor:
         self.logs.mkdir(parents=True, exist_ok=True)
         for log in self.logs.glob("*.log"):
             log.unlink(missing_ok=True)
-        self._ports = {name: ReservedPort(self.options.host) for name in FUNCTIONS}
+        self._ports = {
+            name: ReservedPort(self.options.host, self.options.port if name == "entry" else 0)
+            for name in FUNCTIONS
+        }
         found = await self._start_clouds()
         self.addresses = Addresses(
             firestore=found["firestore"],
@@ -260,6 +267,7 @@ class Supervisor:
             latency=self.options.gemini_latency,
             jitter=self.options.gemini_jitter,
             given={**self.options.given, **self.options.extra},
+            data=self.options.data,
         )
         parts: dict[str, list[ServiceName]] = {"database": [], "providers": []}
         for name in wanted:
