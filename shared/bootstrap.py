@@ -276,6 +276,7 @@ def build_bell(loaded: Settings) -> Bell:
         project=loaded.project,
         location=loaded.location,
         generate_queue=loaded.generate_queue,
+        bulk_queue=loaded.bulk_queue,
         complete_queue=loaded.complete_queue,
         events_queue=loaded.events_queue,
         generate_url=loaded.generate_url,

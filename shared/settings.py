@@ -122,6 +122,7 @@ class Settings(BaseModel):
     generate_url: Url = Field(alias="GENERATE_URL", min_length=1)
     complete_url: Url = Field(alias="COMPLETE_URL", min_length=1)
     generate_queue: str = Field(default="generate", alias="GENERATE_QUEUE")
+    bulk_queue: str = Field(default="generate-bulk", alias="GENERATE_BULK_QUEUE")
     complete_queue: str = Field(default="complete", alias="COMPLETE_QUEUE")
     events_queue: str = Field(default="events", alias="EVENTS_QUEUE")
     tasks_service_account: str = Field(alias="TASKS_SERVICE_ACCOUNT", min_length=3)

@@ -157,6 +157,11 @@ class Task:
     finished: dict[str, int] | None = None
     """How many shots ended how, once the task is final."""
 
+    @property
+    def is_bulk(self) -> bool:
+        """So many shots that they go through a queue of their own and let others pass."""
+        return self.total > BULK_SHOTS
+
     def to_document(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
@@ -227,6 +232,7 @@ class Task:
         )
 
 
+BULK_SHOTS: Final = 20
 LOOK_AFTER: Final = timedelta(minutes=5)
 """A task that has not ended is looked at by the sweep at least this often."""
 SHOT_GRACE: Final = timedelta(seconds=90)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import functions_framework.aio
-from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
 from shared import bootstrap
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 bootstrap.check_settings("entry")
 

@@ -25,6 +25,7 @@ class WakeIn(BaseModel):
     attempts: int = Field(default=0, ge=0)
     waits: int = Field(default=0, ge=0)
     fresh: bool = False
+    bulk: bool = False
 
 
 @functions_framework.aio.http
@@ -49,6 +50,7 @@ async def generate(request: Request) -> Response:
             attempts=wake.attempts,
             waits=wake.waits,
             fresh=wake.fresh,
+            bulk=wake.bulk,
             trace_id=trace_id,
         )
     )

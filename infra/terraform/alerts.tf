@@ -26,7 +26,7 @@ locals {
       title    = "Callbacks do not arrive"
       severity = "ERROR"
       hold     = "300s"
-      query    = "sum by (subscriber) (increase(${local.ours.deliveries_failed}{${local.on_run}}[10m])) > 10"
+      query    = "sum by (subscriber) (increase(${local.ours.deliveries_dead}{${local.on_run}}[10m])) > 0 or sum by (subscriber) (increase(${local.ours.deliveries_failed}{${local.on_run}}[10m])) > 10"
     }
     error-rate = {
       title    = "More than one shot in ten fails for reasons of ours"

@@ -5,6 +5,7 @@ locals {
     GENERATE_URL          = local.urls.generate
     COMPLETE_URL          = local.urls.complete
     GENERATE_QUEUE        = "generate"
+    GENERATE_BULK_QUEUE   = "generate-bulk"
     COMPLETE_QUEUE        = "complete"
     EVENTS_QUEUE          = "events"
     TASKS_SERVICE_ACCOUNT = google_service_account.tasks.email

@@ -4,6 +4,7 @@ locals {
     callers_refused      = { word = "caller.refused", labels = [] }
     crashes              = { word = "request.crashed", labels = [] }
     deliveries_failed    = { word = "delivery.failed", labels = ["subscriber"] }
+    deliveries_dead      = { word = "delivery.dead", labels = ["subscriber"] }
     director_unavailable = { word = "director.unavailable", labels = ["code"] }
     keys_cooling         = { word = "key.cooling", labels = ["code", "domain"] }
     keys_disabled        = { word = "key.disabled", labels = ["code", "key"] }

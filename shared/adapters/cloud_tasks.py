@@ -61,6 +61,7 @@ class Bell:
     project: str
     location: str
     generate_queue: str
+    bulk_queue: str
     complete_queue: str
     events_queue: str
     generate_url: str
@@ -79,11 +80,12 @@ class Bell:
         attempts: int = 0,
         waits: int = 0,
         fresh: bool = False,
+        bulk: bool = False,
         at: datetime | None = None,
     ) -> Wake:
         """`version`: of the shot's document as the sender saw it. The receiver can claim it without reading it."""
         return Wake(
-            queue=self.generate_queue,
+            queue=self.bulk_queue if bulk else self.generate_queue,
             url=self.generate_url,
             name=digest("shot", task_id, index, version, waits),
             body={
@@ -93,6 +95,7 @@ class Bell:
                 "attempts": attempts,
                 "waits": waits,
                 "fresh": fresh,
+                "bulk": bulk,
             },
             trace_id=trace_id,
             at=at,

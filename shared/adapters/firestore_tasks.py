@@ -20,6 +20,7 @@ PUBLISH_GRACE: Final = timedelta(minutes=2)
 
 DELIVERED: Final = "delivered"
 RETRYING: Final = "retrying"
+DEAD: Final = "dead"
 
 
 def task_path(task_id: str) -> str:

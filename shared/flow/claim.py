@@ -48,6 +48,7 @@ class ShotWake:
     waits: int
     attempts: int
     fresh: bool
+    bulk: bool
     trace_id: str
 
 
@@ -101,8 +102,9 @@ class Claims:
                     wake, prepared, "UNKNOWN_ERROR", "the shot was begun too often without an end"
                 )
             try:
+                task = prepared.task
                 slot = await self.desk.take(
-                    model=prepared.task.model, priority=prepared.task.priority, since=prepared.task.created_at
+                    model=task.model, priority=task.priority, bulk=task.is_bulk, since=task.created_at
                 )
             except NoSlotFree as none:
                 return await self._wait_for_slot(wake, prepared, seen, none)
@@ -348,6 +350,7 @@ class Claims:
             version=write_version(version),
             attempts=shot.attempts,
             fresh=shot.fresh,
+            bulk=task.is_bulk,
             trace_id=task.trace_id,
             at=at,
         )
@@ -362,6 +365,7 @@ class Claims:
             attempts=wake.attempts,
             waits=wake.waits + 1,
             fresh=wake.fresh,
+            bulk=wake.bulk,
             trace_id=wake.trace_id,
             at=at,
         )

@@ -17,6 +17,7 @@ from shared import events
 from shared.adapters.cloud_tasks import Bell, Wake
 from shared.adapters.firestore import Conflict, Documents, Write
 from shared.adapters.firestore_tasks import (
+    DEAD,
     DELIVERED,
     RETRYING,
     event_path,
@@ -31,6 +32,8 @@ from shared.flow.settle import Settler
 from shared.logs import Log
 from shared.task import Task
 
+TRIED_FOR: Final = timedelta(hours=36)
+"""After that an event that nobody took is a dead letter: `python -m shared.admin callbacks list|redrive`."""
 _FIRST_RETRY: Final = timedelta(seconds=2)
 _KNOWN_TASKS: Final = 512
 
@@ -125,9 +128,12 @@ class Desk:
         event = read_envelope(document.fields)
         _, completed = await tally(self._documents, task_id)
         outcome, writes = await self._try(subscriber, News(event=event, task=task, completed=completed))
+        if outcome["state"] == RETRYING and self._clock.now() - event.timestamp > TRIED_FOR:
+            outcome["state"] = DEAD
+            log.error("delivery.dead", subscriber=subscriber, task_id=task_id, event_id=event_id, **outcome)
         tried = event_tried(event_id, subscriber, now=self._clock.now(), outcome=outcome)
         await self._documents.commit(tried, *writes)
-        if outcome["state"] != DELIVERED:
+        if outcome["state"] == RETRYING:
             raise NotDelivered(str(outcome["reason"]))
 
     async def _task(self, task_id: str) -> Task | None:

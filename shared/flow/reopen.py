@@ -151,6 +151,7 @@ class Changes:
                 shot.index,
                 version=write_version(version),
                 fresh=fresh or shot.fresh,
+                bulk=task.is_bulk,
                 trace_id=task.trace_id,
             )
             for shot, version in zip(shots, versions, strict=True)

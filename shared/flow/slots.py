@@ -42,7 +42,7 @@ class NoSlotFree(Exception):
 
 @dataclass(order=True, slots=True)
 class _Waiter:
-    rank: tuple[int, float, int]
+    rank: tuple[int, bool, float, int]
     model: str = field(compare=False)
     slot: asyncio.Future[Slot] = field(compare=False)
 
@@ -71,13 +71,13 @@ class SlotDesk:
         self._refresher: asyncio.Task[None] | None = None
         self._learnt: dict[tuple[str, str], datetime] = {}
 
-    async def take(self, *, model: str, priority: int, since: datetime) -> Slot:
+    async def take(self, *, model: str, priority: int, bulk: bool, since: datetime) -> Slot:
         """A slot promised to the caller, who leases it at once and says how that went.
 
-        Higher priority first, then older tasks.
+        Higher priority first, then small tasks before large ones, then older ones.
         """
         waiter = _Waiter(
-            rank=(-priority, since.timestamp(), next(self._order)),
+            rank=(-priority, bulk, since.timestamp(), next(self._order)),
             model=model,
             slot=asyncio.get_running_loop().create_future(),
         )

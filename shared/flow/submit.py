@@ -188,7 +188,13 @@ class Reception:
 
     async def _wake(self, task: Task, shot_versions: Sequence[Version], event: Event) -> None:
         wakes = [
-            self.bell.shot(task.task_id, number, version=write_version(version), trace_id=task.trace_id)
+            self.bell.shot(
+                task.task_id,
+                number,
+                version=write_version(version),
+                bulk=task.is_bulk,
+                trace_id=task.trace_id,
+            )
             for number, version in enumerate(shot_versions)
         ]
         wakes.append(self.bell.events(task.task_id, [event]))

@@ -19,7 +19,7 @@ from shared.adapters.firestore_tasks import look_later, overdue, task_path
 from shared.clock import Clock
 from shared.flow.settle import Settler
 from shared.logs import Log
-from shared.task import SHOT_GRACE, Shot
+from shared.task import SHOT_GRACE, Shot, Task
 
 MOST: Final = 200
 _MOST_DOUBLINGS: Final = 4
@@ -58,11 +58,11 @@ class Sweep:
 
     async def _wake_shots(self, overdue_shots: Sequence[Document], now: datetime) -> int:
         """A shot may be waiting in a long queue and not be lost: each time it is left alone for twice as long."""
-        traces = await self._traces({shot.path.split("/")[1] for shot in overdue_shots})
+        tasks = await self._tasks({shot.path.split("/")[1] for shot in overdue_shots})
         wakes: list[Wake] = []
         for document in overdue_shots:
             task_id = document.path.split("/")[1]
-            if task_id not in traces:
+            if task_id not in tasks:
                 continue
             shot = Shot.from_document(document.fields)
             sweeps = int(document.fields.get("sweeps", 0))
@@ -80,7 +80,8 @@ class Sweep:
                     version=write_version(version),
                     attempts=shot.attempts,
                     fresh=shot.fresh,
-                    trace_id=traces[task_id],
+                    bulk=tasks[task_id].is_bulk,
+                    trace_id=tasks[task_id].trace_id,
                 )
             )
         await self.bell.ring(wakes)
@@ -104,8 +105,10 @@ class Sweep:
                 continue
         return len(slots)
 
-    async def _traces(self, task_ids: set[str]) -> dict[str, str]:
+    async def _tasks(self, task_ids: set[str]) -> dict[str, Task]:
         if not task_ids:
             return {}
         found = await self.documents.get(*(task_path(task_id) for task_id in sorted(task_ids)))
-        return {document.id: str(document.fields["traceId"]) for document in found if document is not None}
+        return {
+            document.id: Task.from_document(document.fields) for document in found if document is not None
+        }

@@ -140,14 +140,15 @@ def test_a_function_accepts_the_tokens_that_its_queues_send(deployed: Deployment
 def test_the_code_uses_queues_that_exist(deployed: Deployment) -> None:
     for function in FUNCTIONS:
         loaded = load(FOR_TARGET[function], given_to(deployed, function))
-        assert {loaded.generate_queue, loaded.complete_queue, loaded.events_queue} <= set(QUEUES["queues"])
+        used = {loaded.generate_queue, loaded.bulk_queue, loaded.complete_queue, loaded.events_queue}
+        assert used == set(QUEUES["queues"])
 
 
 def test_the_embedded_cloud_has_the_same_queues(deployed: Deployment) -> None:
     made = deployed.of("google_cloud_tasks_queue")
     assert set(made) == set(QUEUES["queues"])
     local = {queue.name: queue for queue in environment.local_queues(11)}
-    for name in {"generate", "complete", "events"}:
+    for name in made:
         limits, retry = made[name]["rate_limits"][0], made[name]["retry_config"][0]
         assert limits["max_concurrent_dispatches"] == local[name].max_concurrent_dispatches, name
         assert retry["min_backoff"] == f"{local[name].min_backoff_seconds:g}s", name

@@ -17,8 +17,6 @@ from tests.flows.embedded import System, embedded
 from tests.infra.conftest import MODULE, ROOT, read_json
 
 ENVIRONMENT = ROOT / ".venv-shipped"
-WITHOUT_END = {"shots"}
-"""Firestore's TTL does not reach into subcollections, and shots don't say yet when they end."""
 
 
 @pytest.fixture
@@ -74,4 +72,4 @@ async def _firestore_is_as_declared(system: System, monkeypatch: pytest.MonkeyPa
     assert found <= set(indexes["collections"]), (
         "infra/terraform/indexes.json does not know these collections"
     )
-    assert eternal <= WITHOUT_END, "a TTL is declared, but these documents have no expireAt"
+    assert not eternal, "a TTL is declared, but these documents have no expireAt"

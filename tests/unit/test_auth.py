@@ -22,8 +22,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from localcloud.http import serve_http
+from localcloud.tasks.call import OidcToken
 from localcloud.tasks.oidc import Signer, signing_key
-from localcloud.tasks.task import OidcToken
 from shared.auth import Caller, OpenGate, RelayGate, SessionGate, TaskTokens, relay_signature
 from shared.problems import Problem
 

@@ -189,5 +189,5 @@ async def test_every_acknowledged_task_runs_however_often_the_process_is_killed(
 
 async def eventually(claim):
     async with asyncio.timeout(10):
-        while not await claim():  # noqa: ASYNC110  the other side is a process that tells nobody
+        while not await claim():
             await asyncio.sleep(0.02)
