@@ -185,8 +185,6 @@ class Locks:
                 return
             victim = max(ring, key=lambda owner: (owner.is_transaction, owner.committing, owner.age))
             self.fail(victim, f"{CONTENTION} the same data: deadlock.")
-            if victim is not newest.owner:
-                return
 
     def _ring(self, newest: _Waiter) -> list[Owner] | None:
         """The owners of a ring of waits through the newest one."""
