@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from localcloud.firestore.aggregate import Aggregated, Aggregation, aggregate
 from localcloud.firestore.counts import Counts
@@ -40,10 +41,19 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
+class Change:
+    """What a commit did to one document."""
+
     name: DocumentName
     old: Message | None
     new: Message | None
+
+
+class Listener(Protocol):
+    """Whoever is told of every commit, in order and before anything else happens."""
+
+    def committed(self, database: str, at: int, changes: Sequence[Change]) -> None: ...
+    def cleared(self, database: str, at: int) -> None: ...
 
 
 class Engine:
@@ -63,6 +73,8 @@ class Engine:
         self._counts = counts
         self._locking: Locking = locking
         self._last = store.last_commit()
+        self._listeners: list[Listener] = []
+        self._cleared: dict[str, int] = {}
         self._transactions = Transactions(
             clock=clock,
             idle_seconds=idle_seconds,
@@ -74,6 +86,25 @@ class Engine:
     @property
     def store(self) -> Store:
         return self._store
+
+    @property
+    def counts(self) -> Counts:
+        return self._counts
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    def clear(self, database: str) -> None:
+        """Forgets everything in a database, and ends its transactions."""
+        self._transactions.end_all(database)
+        at = max(self._micros(), self._last + 1)
+        self._store.clear(database, at)
+        self._last = self._cleared[database] = at
+        for listener in list(self._listeners):
+            listener.cleared(database, at)
 
     def begin(
         self,
@@ -87,7 +118,7 @@ class Engine:
         mode: Mode = "read_only" if read_only else (locking or self._locking)
         snapshot = None
         if read_only:
-            snapshot = self._checked_time(at) if at is not None else self._now()
+            snapshot = self._checked_time(at) if at is not None else self.now()
         return self._transactions.begin(database, mode, snapshot=snapshot, retry=retry)
 
     def transaction(self, number: bytes, database: str) -> Transaction:
@@ -194,13 +225,16 @@ class Engine:
                 elif change.old is not None:
                     self._store.remove(change.name, change.old, at)
         self._last = at
+        if changes:
+            for listener in list(self._listeners):
+                listener.committed(database, at, changes)
         for write, name in zip(writes, names, strict=True):
             self._counts.write(name.collection, delete=write.WhichOneof("operation") == "delete")
         return Committed(time=at, results=results)
 
     def _decide(
         self, writes: Sequence[Message], names: Sequence[DocumentName], at: int
-    ) -> tuple[list[Message], list[_Change]]:
+    ) -> tuple[list[Message], list[Change]]:
         """What the writes would do, one after the other; raises if one of them may not."""
         stored: dict[DocumentName, Message | None] = {}
         current: dict[DocumentName, Message | None] = {}
@@ -213,13 +247,13 @@ class Engine:
             current[name] = outcome.document
             results.append(outcome.result)
         changes = [
-            _Change(name=name, old=old, new=current[name])
+            Change(name=name, old=old, new=current[name])
             for name, old in stored.items()
             if current[name] is not old
         ]
         return results, changes
 
-    def _readers_of(self, changes: Sequence[_Change], owner: Owner, database: str) -> list[Owner]:
+    def _readers_of(self, changes: Sequence[Change], owner: Owner, database: str) -> list[Owner]:
         """Open transactions whose queries have seen, or would now see, what is being changed."""
         return [
             other.owner
@@ -268,31 +302,40 @@ class Engine:
                 QueryRead(query=query, boundary=boundary, versions=_versions(documents))
             )
 
+    def past(self, read: Read) -> int | None:
+        """The time to read at if what is there now won't do."""
+        at, _ = self._read_at(read)
+        return at
+
     def _read_at(self, read: Read) -> tuple[int | None, int]:
         """The past time to read at, if it is one, and the time to tell the reader."""
         transaction = read.transaction
         if transaction is not None and transaction.mode != "pessimistic":
             if transaction.snapshot is None:
-                transaction.snapshot = self._now()
+                transaction.snapshot = self.now()
             return transaction.snapshot, transaction.snapshot
         if read.at is not None:
             at = self._checked_time(read.at)
             return at, at
-        return None, self._now()
+        return None, self.now()
 
     def _checked_time(self, at: int) -> int:
-        now = self._now()
+        now = self.now()
         if at > now:
             raise InvalidArgument("read_time must not be in the future.")
         if at < now - _HISTORY_SECONDS * 1_000_000:
             raise FailedPrecondition("read_time is too old: versions are kept for an hour.")
         return at
 
+    def remembers(self, database: str, at: int) -> bool:
+        """Whether what was there at a time can still be told."""
+        return self._cleared.get(database, 0) <= at and at >= self.now() - _HISTORY_SECONDS * 1_000_000
+
     def _micros(self) -> int:
         moment = self._clock.now()
         return int(moment.timestamp()) * 1_000_000 + moment.microsecond
 
-    def _now(self) -> int:
+    def now(self) -> int:
         """A time at which everything committed is visible; whatever is committed later gets a later one."""
         self._last = max(self._last, self._micros())
         return self._last

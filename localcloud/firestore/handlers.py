@@ -7,14 +7,12 @@ import binascii
 import itertools
 import secrets
 import string
-from typing import NoReturn
-
-import grpc
 
 from localcloud.firestore.aggregate import parse_aggregations
 from localcloud.firestore.engine import Engine, Read
 from localcloud.firestore.errors import FirestoreError, InvalidArgument, NotFound, Unimplemented
 from localcloud.firestore.listing import collection_ids, document_names
+from localcloud.firestore.partition import check_partitionable, cuts
 from localcloud.firestore.paths import (
     NAME,
     DocumentName,
@@ -37,7 +35,7 @@ from localcloud.firestore.pb import (
 )
 from localcloud.firestore.query import parse_query
 from localcloud.firestore.transactions import Locking, Transaction
-from localcloud.firestore.values import keep_only
+from localcloud.firestore.values import encode_reference, keep_only
 
 _DEFAULT_PAGE = 300
 _LOCKING: dict[int, Locking] = {1: "optimistic", 2: "pessimistic"}
@@ -82,13 +80,10 @@ class Handlers:
         if request.show_missing:
             if request.order_by:
                 raise InvalidArgument("show_missing cannot be combined with order_by.")
-            if read != Read():
-                raise Unimplemented(
-                    "ListDocuments.show_missing with transaction or read_time is not implemented."
-                )
             check_id(request.collection_id)
             after = parse_document(_token(request)) if request.page_token else None
-            found = document_names(self._engine.store, parent, request.collection_id, after)
+            at = self._engine.past(read)
+            found = document_names(self._engine.store, parent, request.collection_id, after, at)
             names = list(itertools.islice(found, size + 1))
             bodies, _ = await self._engine.get(names[:size], read)
             for name, body in zip(names, bodies, strict=False):
@@ -113,11 +108,11 @@ class Handlers:
 
     async def ListCollectionIds(self, request: Message) -> Message:
         parent = parse_parent(request.parent)
-        if request.HasField("read_time"):
-            raise Unimplemented("ListCollectionIdsRequest.read_time is not implemented.")
+        read = Read(at=micros(request.read_time)) if request.HasField("read_time") else Read()
         size = _page_size(request)
         after = _token(request) if request.page_token else ""
-        ids = list(itertools.islice(collection_ids(self._engine.store, parent, after), size + 1))
+        found = collection_ids(self._engine.store, parent, after, self._engine.past(read))
+        ids = list(itertools.islice(found, size + 1))
         response = response_class("ListCollectionIds")(collection_ids=ids[:size])
         if len(ids) > size:
             response.next_page_token = _token_for(ids[size - 1])
@@ -170,7 +165,7 @@ class Handlers:
         for answer in answers:
             if isinstance(answer, FirestoreError):
                 response.write_results.add()
-                response.status.add(code=grpc.StatusCode[answer.status].value[0], message=str(answer))
+                response.status.add(code=answer.number, message=str(answer))
             else:
                 response.write_results.append(answer)
                 response.status.add()
@@ -205,16 +200,24 @@ class Handlers:
         return [*answers, answer]
 
     async def PartitionQuery(self, request: Message) -> Message:
-        _unimplemented("PartitionQuery")
+        parent = parse_parent(request.parent)
+        query = parse_query(parent, request.structured_query)
+        check_partitionable(request, query)
+        read = Read(at=micros(request.read_time)) if request.HasField("read_time") else Read()
+        found = cuts(self._engine.store, query, request.partition_count, self._engine.past(read))
+        if request.page_token:
+            last = _token(request)
+            found = [name for name in found if encode_reference(name) > encode_reference(last)]
+        size = int(request.page_size) or len(found)
+        response = response_class("PartitionQuery")()
+        for name in found[:size]:
+            response.partitions.add().values.add(reference_value=name)
+        if len(found) > size:
+            response.next_page_token = _token_for(found[size - 1])
+        return response
 
     async def ExecutePipeline(self, request: Message) -> list[Message]:
-        _unimplemented("ExecutePipeline")
-
-    async def Listen(self, request: Message) -> list[Message]:
-        _unimplemented("Listen")
-
-    async def Write(self, request: Message) -> list[Message]:
-        _unimplemented("Write")
+        raise Unimplemented("google.firestore.v1.Firestore.ExecutePipeline is not implemented.")
 
     async def _write_one(self, write: Message, request: Message) -> Message:
         name = parse_document(write.update.name)
@@ -241,10 +244,6 @@ class Handlers:
         if selector == "read_time":
             return Read(at=micros(request.read_time)), None
         return Read(), None
-
-
-def _unimplemented(method: str) -> NoReturn:
-    raise Unimplemented(f"google.firestore.v1.Firestore.{method} is not implemented.")
 
 
 def _refuse_explain(request: Message) -> None:

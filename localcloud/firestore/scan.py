@@ -214,7 +214,7 @@ def _matching_now(store: Store, query: Query) -> Iterator[Found]:
 def _matching_in_past(
     store: Store, query: Query, at: int, past: list[tuple[bytes, bytes]]
 ) -> Iterator[Found]:
-    found = [item for item in _matching_now(store, query) if (version(item.document) or 0) <= at]
+    found: list[Found] = []
     for _, body in past:
         document = Document.FromString(body)
         if not query.covers(parse_name(document.name)):
@@ -222,4 +222,6 @@ def _matching_in_past(
         position = query.place(document)
         if position is not None:
             found.append(Found(position=position, document=document))
-    return iter(sorted(found, key=lambda item: item.position))
+    found.sort(key=lambda item: item.position)
+    unchanged = (item for item in _matching_now(store, query) if (version(item.document) or 0) <= at)
+    return heapq.merge(unchanged, found, key=lambda item: item.position)

@@ -111,9 +111,9 @@ class Store:
         self._reindex(name, old, None, None)
         self._db.execute("DELETE FROM documents WHERE database = ? AND key = ?", (name.database, name.key))
 
-    def clear(self, database: str) -> None:
+    def clear(self, database: str, at: int) -> None:
         """Forgets everything in one database, its history too."""
-        with self.commit(self.last_commit()):
+        with self.commit(at):
             self._db.execute(
                 "DELETE FROM entries WHERE index_id IN (SELECT id FROM indexes WHERE database = ?)",
                 (database,),
@@ -193,6 +193,17 @@ class Store:
             (database, span.low, span.high, span.high),
         ).fetchone()
         return None if row is None else bytes(row[0])
+
+    def keys_at(self, database: str, span: Span, at: int) -> list[bytes]:
+        """The keys of all documents that there were at a time, in order."""
+        where = "database = ? AND key >= ? AND (? IS NULL OR key < ?) AND update_time <= ?"
+        values = (database, span.low, span.high, span.high, at)
+        rows = self._db.execute(
+            f"SELECT key FROM documents WHERE {where}"  # noqa: S608
+            f" UNION SELECT key FROM history WHERE {where} AND ended > ? ORDER BY key",
+            (*values, *values, at),
+        )
+        return [bytes(row[0]) for row in rows]
 
     def _index_range(self, shape: IndexShape, parent: bytes, span: Span) -> tuple[str, list[object]]:
         number = self._index(shape)

@@ -42,7 +42,7 @@ def target(write: Message) -> DocumentName:
 
 def apply_write(write: Message, name: DocumentName, old: Message | None, at: int) -> Outcome:
     """Raises if a precondition fails or the result would be no valid document."""
-    check_precondition(write.current_document, str(name), old)
+    check_precondition(write.current_document, str(name), old, at)
     if write.WhichOneof("operation") == "delete":
         if write.HasField("update_mask") or write.update_transforms:
             raise InvalidArgument("A delete takes neither update_mask nor update_transforms.")
@@ -63,7 +63,7 @@ def apply_write(write: Message, name: DocumentName, old: Message | None, at: int
     return Outcome(document=new, result=WriteResult(update_time=new.update_time, transform_results=results))
 
 
-def check_precondition(condition: Message, name: str, old: Message | None) -> None:
+def check_precondition(condition: Message, name: str, old: Message | None, at: int) -> None:
     kind = condition.WhichOneof("condition_type")
     if kind == "exists":
         if condition.exists and old is None:
@@ -74,6 +74,8 @@ def check_precondition(condition: Message, name: str, old: Message | None) -> No
         wanted = condition.update_time
         if wanted.nanos % 1000:
             raise InvalidArgument("update_time must be in whole microseconds.")
+        if micros(wanted) > at:
+            raise InvalidArgument("The update_time of a precondition must not be in the future.")
         if old is None or micros(old.update_time) != micros(wanted):
             stored = "none" if old is None else micros(old.update_time)
             raise FailedPrecondition(
