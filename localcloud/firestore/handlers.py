@@ -62,15 +62,18 @@ class Handlers:
         read, new = self._read(request, database)
         bodies, read_time = await self._engine.get(names, read)
         answers = _first_with_transaction("BatchGetDocuments", new)
+        answer_class, stamp = response_class("BatchGetDocuments"), timestamp(read_time)
+        missing = []
         for name, body in zip(names, bodies, strict=True):
-            answer = response_class("BatchGetDocuments")(read_time=timestamp(read_time))
             if body is None:
-                answer.missing = str(name)
-            else:
-                answer.found.ParseFromString(body)
-                _masked(answer.found, request)
+                missing.append(answer_class(missing=str(name), read_time=stamp))
+                continue
+            answer = answer_class(read_time=stamp)
+            answer.found.ParseFromString(body)
+            _masked(answer.found, request)
             answers.append(answer)
-        return answers
+        # The service tells of what is missing last.
+        return answers + missing
 
     async def ListDocuments(self, request: Message) -> Message:
         parent = parse_parent(request.parent)
