@@ -14,7 +14,7 @@ from localcloud.firestore.aggregate import Aggregated, Aggregation, aggregate
 from localcloud.firestore.counts import Counts
 from localcloud.firestore.errors import Aborted, FailedPrecondition, FirestoreError, InvalidArgument
 from localcloud.firestore.locks import CONTENTION, Key, Locks, Owner
-from localcloud.firestore.paths import DocumentName
+from localcloud.firestore.paths import DocumentName, parse_name
 from localcloud.firestore.pb import Document, Message
 from localcloud.firestore.query import Query
 from localcloud.firestore.scan import run
@@ -143,24 +143,40 @@ class Engine:
                 transaction.documents.setdefault((name.database, name.key), (name, version(document)))
         return bodies, read_time
 
-    def run_query(self, query: Query, read: Read) -> tuple[list[Message], int, int]:
+    async def run_query(self, query: Query, read: Read) -> tuple[list[Message], int, int]:
         """The documents, how many the offset skipped, and the time they were read at."""
-        at, read_time = self._read_at(read)
-        documents, skipped, boundary = run(self._store, query, at)
-        self._note_query(query, documents, boundary, read.transaction)
+        documents, skipped, read_time = await self._query(query, read)
         self._counts.query(query.collection or "*", len(documents) + skipped)
         return documents, skipped, read_time
 
-    def run_aggregation(
+    async def run_aggregation(
         self, query: Query, aggregations: tuple[Aggregation, ...], read: Read
     ) -> tuple[Aggregated, int]:
-        at, read_time = self._read_at(read)
         if read.transaction is not None and read.transaction.mode != "read_only":
-            documents, _, boundary = run(self._store, query, at)
-            self._note_query(query, documents, boundary, read.transaction)
+            await self._query(query, read)
+        at, read_time = self._read_at(read)
         result = aggregate(self._store, query, aggregations, at)
         self._counts.aggregation(query.collection or "*", result.entries)
         return result, read_time
+
+    async def _query(self, query: Query, read: Read) -> tuple[list[Message], int, int]:
+        """Runs a query; a transaction that locks waits for whoever is about to write to what it found."""
+        transaction = read.transaction
+        while True:
+            at, read_time = self._read_at(read)
+            documents, skipped, boundary = run(self._store, query, at)
+            if transaction is None or transaction.mode == "read_only":
+                return documents, skipped, read_time
+            if transaction.mode == "pessimistic":
+                names = [parse_name(document.name) for document in documents]
+                keys = {(name.database, name.key) for name in names}
+                if not keys <= transaction.owner.held:
+                    await self._lock_for_reading(transaction, names)
+                    continue
+            transaction.queries.append(
+                QueryRead(query=query, boundary=boundary, versions=_versions(documents))
+            )
+            return documents, skipped, read_time
 
     async def commit(
         self, database: str, writes: Sequence[Message], transaction: Transaction | None = None
@@ -211,7 +227,8 @@ class Engine:
             if transaction is not None:
                 if not self._transactions.is_open(transaction):
                     raise Aborted("The transaction expired while it waited for a lock.")
-                self._check_unchanged(transaction)
+                if writes:
+                    self._check_unchanged(transaction)
             at = max(self._micros(), self._last + 1)
             results, changes = self._decide(writes, names, at)
             blockers = self._readers_of(changes, owner, database)
@@ -289,18 +306,6 @@ class Engine:
             documents, _, _ = run(self._store, replace(read.query, projection=None))
             if _versions(documents) != read.versions:
                 raise Aborted(f"{CONTENTION} the same data: the answer of a query has changed.")
-
-    def _note_query(
-        self,
-        query: Query,
-        documents: list[Message],
-        boundary: bytes | None,
-        transaction: Transaction | None,
-    ) -> None:
-        if transaction is not None and transaction.mode != "read_only":
-            transaction.queries.append(
-                QueryRead(query=query, boundary=boundary, versions=_versions(documents))
-            )
 
     def past(self, read: Read) -> int | None:
         """The time to read at if what is there now won't do."""

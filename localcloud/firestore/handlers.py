@@ -99,10 +99,12 @@ class Handlers:
         query.from_.add(collection_id=request.collection_id)
         _add_order(query, request.order_by)
         offset = int(_token(request)) if request.order_by and request.page_token else 0
+        if not request.order_by:
+            query.order_by.add(direction=1).field.field_path = "__name__"
         if request.page_token and not request.order_by:
             query.start_at.values.add(reference_value=_token(request))
         query.offset, query.limit.value = offset, size + 1
-        documents, _, _ = self._engine.run_query(parse_query(parent, query), read)
+        documents, _, _ = await self._engine.run_query(parse_query(parent, query), read)
         response.documents.extend(_masked(document, request) for document in documents[:size])
         if len(documents) > size:
             last = str(offset + size) if request.order_by else documents[size - 1].name
@@ -179,7 +181,7 @@ class Handlers:
         _refuse_explain(request)
         query = parse_query(parent, request.structured_query)
         read, new = self._read(request, parent.database)
-        documents, skipped, read_time = self._engine.run_query(query, read)
+        documents, skipped, read_time = await self._engine.run_query(query, read)
         answers = _first_with_transaction("RunQuery", new)
         answer_class, stamp = response_class("RunQuery"), timestamp(read_time)
         if skipped or not documents:
@@ -194,7 +196,7 @@ class Handlers:
         query = parse_query(parent, wanted.structured_query)
         aggregations = parse_aggregations(list(wanted.aggregations))
         read, new = self._read(request, parent.database)
-        result, read_time = self._engine.run_aggregation(query, aggregations, read)
+        result, read_time = await self._engine.run_aggregation(query, aggregations, read)
         answers = _first_with_transaction("RunAggregationQuery", new)
         answer = response_class("RunAggregationQuery")(read_time=timestamp(read_time))
         answer.result.SetInParent()

@@ -20,7 +20,8 @@ NAME: FieldPath = ("__name__",)
 
 _DATABASE = re.compile(r"projects/([^/]+)/databases/([^/]+)")
 _NUMERIC_ID = re.compile(r"__id(-?[0-9]{1,19})__")
-_RESERVED = re.compile(r"__.*__", re.DOTALL)
+# Google documents __.*__, but takes four underscores alone.
+_RESERVED = re.compile(r"__.+__", re.DOTALL)
 _SIMPLE_FIELD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _QUOTED_FIELD = re.compile(r"`((?:[^`\\]|\\.)+)`", re.DOTALL)
 _MAX_ID_BYTES = 1500
