@@ -71,16 +71,16 @@ def aggregate(
         number = count(store, query, aggregations[0].up_to)
         if number is not None:
             return Aggregated(values={aggregations[0].alias: Value(integer_value=number)}, entries=number)
-    paths = [item.path for item in aggregations if item.path is not None]
-    documents, _, _ = run(store, _over_the_fields(query, paths), at)
+    documents, _, _ = run(store, over_the_fields(query, aggregations), at)
     values = {item.alias: _value(item, documents) for item in aggregations}
     return Aggregated(values=values, entries=len(documents))
 
 
-def _over_the_fields(query: Query, paths: list[FieldPath]) -> Query:
+def over_the_fields(query: Query, aggregations: tuple[Aggregation, ...]) -> Query:
     """Google walks an index of the fields that are added up: only documents that have them all are seen, and
     a limit without an order cuts by their values.
     """
+    paths = [item.path for item in aggregations if item.path is not None]
     ordered = [order for order in query.orders if order.path != NAME]
     tail = query.orders[len(ordered) :]
     missing = [path for path in dict.fromkeys(paths) if all(path != order.path for order in ordered)]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
-from localcloud.firestore.aggregate import Aggregated, Aggregation, aggregate
+from localcloud.firestore.aggregate import Aggregated, Aggregation, aggregate, over_the_fields
+from localcloud.firestore.composite import Index, indexes_of, write_indexes
 from localcloud.firestore.counts import Counts
 from localcloud.firestore.errors import Aborted, FailedPrecondition, FirestoreError, InvalidArgument
 from localcloud.firestore.locks import CONTENTION, Key, Locks, Owner
@@ -67,7 +69,9 @@ class Engine:
         lock_seconds: float = 20,
         idle_seconds: float = 60,
         transaction_seconds: float = 270,
+        notes: Path | None = None,
     ) -> None:
+        """`notes` is the directory where the composite indexes that queries need are written down."""
         self._store = store
         self._clock = clock
         self._counts = counts
@@ -75,6 +79,8 @@ class Engine:
         self._last = store.last_commit()
         self._listeners: list[Listener] = []
         self._cleared: dict[str, int] = {}
+        self._notes = notes
+        self._needed: dict[Index, None] = {}
         self._transactions = Transactions(
             clock=clock,
             idle_seconds=idle_seconds,
@@ -146,6 +152,7 @@ class Engine:
     async def run_query(self, query: Query, read: Read) -> tuple[list[Message], int, int]:
         """The documents, how many the offset skipped, and the time they were read at."""
         documents, skipped, read_time = await self._query(query, read)
+        self._note_indexes(query)
         self._counts.query(query.collection or "*", len(documents) + skipped)
         return documents, skipped, read_time
 
@@ -155,9 +162,21 @@ class Engine:
         if read.transaction is not None and read.transaction.mode != "read_only":
             await self._query(query, read)
         at, read_time = self._read_at(read)
+        self._note_indexes(over_the_fields(query, aggregations))
         result = aggregate(self._store, query, aggregations, at)
         self._counts.aggregation(query.collection or "*", result.entries)
         return result, read_time
+
+    def needed_indexes(self) -> list[Index]:
+        """The composite indexes that production would need for the queries run so far."""
+        return list(self._needed)
+
+    def _note_indexes(self, query: Query) -> None:
+        for index in indexes_of(query):
+            if not index.is_automatic and index.fields and index not in self._needed:
+                self._needed[index] = None
+                if self._notes is not None:
+                    write_indexes(self._notes, self._needed)
 
     async def _query(self, query: Query, read: Read) -> tuple[list[Message], int, int]:
         """Runs a query; a transaction that locks waits for whoever is about to write to what it found."""

@@ -14,19 +14,25 @@ import tempfile
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
+from typing import TypeAlias
+
+from localcloud.firestore.composite import Index
 
 _PREFACE = b"PRI * HTTP/2"
 _RESET = re.compile(r"/emulator/v1/(projects/[^/]+/databases/[^/]+)/documents/?")
+_INDEXES = "/emulator/v1/indexes"
 _MAX_HEAD = 64 * 1024
 
-Reset = Callable[[str], None]
+Reset: TypeAlias = Callable[[str], None]
+Indexes: TypeAlias = Callable[[], list[Index]]
 
 
 class Front:
     """Listens on the public port, in front of a gRPC server that listens on a socket of its own."""
 
-    def __init__(self, *, reset: Reset) -> None:
+    def __init__(self, *, reset: Reset, indexes: Indexes) -> None:
         self._reset = reset
+        self._indexes = indexes
         self._directory = tempfile.TemporaryDirectory(prefix="firestore-")
         self._socket = str(Path(self._directory.name) / "grpc")
         self._server: asyncio.Server | None = None
@@ -49,8 +55,26 @@ class Front:
             connection.abort()
         self._directory.cleanup()
 
+    def route(self, method: str, path: str) -> tuple[HTTPStatus, object]:
+        """The status, and what to say: an object of JSON, a text, or why not."""
+        match = _RESET.fullmatch(path)
+        if match and method == "DELETE":
+            self._reset(match.group(1))
+            return HTTPStatus.OK, {}
+        if path == _INDEXES and method == "GET":
+            return HTTPStatus.OK, {"indexes": [index.as_declared() for index in self._indexes()]}
+        if path == "/" and method == "GET":
+            return HTTPStatus.OK, "Ok"
+        if match:
+            return HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not possible here: only DELETE, to reset."
+        return HTTPStatus.NOT_FOUND, f"{method} {path} is not served here: gRPC, and DELETE to reset, are."
+
+    @property
+    def socket(self) -> str:
+        return self._socket
+
     def _connection(self) -> _Connection:
-        connection = _Connection(socket=self._socket, reset=self._reset, ended=self._connections.discard)
+        connection = _Connection(front=self, ended=self._connections.discard)
         self._connections.add(connection)
         return connection
 
@@ -84,10 +108,9 @@ class _End(asyncio.Protocol):
 
 
 class _Connection(_End):
-    def __init__(self, *, socket: str, reset: Reset, ended: Callable[[_Connection], None]) -> None:
+    def __init__(self, *, front: Front, ended: Callable[[_Connection], None]) -> None:
         super().__init__()
-        self._socket = socket
-        self._reset = reset
+        self._front = front
         self._ended = ended
         self._read = b""
         self._joining: asyncio.Task[None] | None = None
@@ -118,7 +141,7 @@ class _Connection(_End):
         end = _End()
         end.other = self
         try:
-            await asyncio.get_running_loop().create_unix_connection(lambda: end, self._socket)
+            await asyncio.get_running_loop().create_unix_connection(lambda: end, self._front.socket)
         except OSError:
             self.abort()
             return
@@ -147,29 +170,18 @@ class _Connection(_End):
                 return
             self._read = rest[int(length) :]
             method, target, _ = lines[0].split()
-            status, said = self._route(method, target.partition("?")[0])
+            status, said = self._front.route(method, target.partition("?")[0])
             self._send(status, said, close=headers.get("connection", "").lower() == "close")
 
-    def _route(self, method: str, path: str) -> tuple[HTTPStatus, str | None]:
-        match = _RESET.fullmatch(path)
-        if match and method == "DELETE":
-            self._reset(match.group(1))
-            return HTTPStatus.OK, None
-        if path == "/" and method == "GET":
-            return HTTPStatus.OK, "Ok"
-        if match:
-            return HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not possible here: only DELETE, to reset."
-        return HTTPStatus.NOT_FOUND, f"{method} {path} is not served here: gRPC, and DELETE to reset, are."
-
-    def _send(self, status: HTTPStatus, said: str | None, *, close: bool) -> None:
+    def _send(self, status: HTTPStatus, said: object, *, close: bool) -> None:
         if self.transport is None:
             return
-        if status is HTTPStatus.OK:
-            body, kind = ("{}", "application/json") if said is None else (f"{said}\n", "text/plain")
-        else:
+        if status is not HTTPStatus.OK:
             name = status.phrase.upper().replace(" ", "_")
-            problem = {"error": {"code": status.value, "message": said, "status": name}}
-            body, kind = json.dumps(problem), "application/json"
+            said = {"error": {"code": status.value, "message": said, "status": name}}
+        body, kind = (
+            (f"{said}\n", "text/plain") if isinstance(said, str) else (json.dumps(said), "application/json")
+        )
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}; charset=utf-8\r\n"
             f"Content-Length: {len(body.encode())}\r\n"

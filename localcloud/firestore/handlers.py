@@ -8,9 +8,10 @@ import itertools
 import secrets
 import string
 
-from localcloud.firestore.aggregate import parse_aggregations
+from localcloud.firestore.aggregate import over_the_fields, parse_aggregations
 from localcloud.firestore.engine import Engine, Read
 from localcloud.firestore.errors import FirestoreError, InvalidArgument, NotFound, Unimplemented
+from localcloud.firestore.explain import plan_summary, stopwatch, with_stats
 from localcloud.firestore.listing import collection_ids, document_names
 from localcloud.firestore.partition import check_partitionable, cuts
 from localcloud.firestore.paths import (
@@ -36,6 +37,7 @@ from localcloud.firestore.pb import (
 from localcloud.firestore.query import parse_query
 from localcloud.firestore.transactions import Locking, Transaction
 from localcloud.firestore.values import encode_reference, keep_only
+from shared.clock import Clock
 
 _DEFAULT_PAGE = 300
 _LOCKING: dict[int, Locking] = {1: "optimistic", 2: "pessimistic"}
@@ -45,8 +47,9 @@ _ID_LETTERS = string.ascii_letters + string.digits
 class Handlers:
     """One method for each RPC, by its name; those that stream return a list."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
+        self._clock = clock
 
     async def GetDocument(self, request: Message) -> Message:
         name = parse_document(request.name)
@@ -178,31 +181,58 @@ class Handlers:
 
     async def RunQuery(self, request: Message) -> list[Message]:
         parent = parse_parent(request.parent)
-        _refuse_explain(request)
         query = parse_query(parent, request.structured_query)
+        answer_class = response_class("RunQuery")
+        if _plans_only(request):
+            return [answer_class(explain_metrics=plan_summary(query))]
+        elapsed = stopwatch(self._clock.now)
         read, new = self._read(request, parent.database)
         documents, skipped, read_time = await self._engine.run_query(query, read)
-        answers = _first_with_transaction("RunQuery", new)
-        answer_class, stamp = response_class("RunQuery"), timestamp(read_time)
+        answers, stamp = _first_with_transaction("RunQuery", new), timestamp(read_time)
         if skipped or not documents:
             answers.append(answer_class(read_time=stamp, skipped_results=skipped))
         answers += [answer_class(document=document, read_time=stamp) for document in documents]
+        if request.HasField("explain_options"):
+            seen = len(documents) + skipped
+            metrics = with_stats(
+                plan_summary(query),
+                results=len(documents),
+                documents=seen,
+                entries=seen,
+                reads=max(1, seen),
+                took=elapsed(),
+            )
+            answers.append(answer_class(explain_metrics=metrics))
         return answers
 
     async def RunAggregationQuery(self, request: Message) -> list[Message]:
         parent = parse_parent(request.parent)
-        _refuse_explain(request)
         wanted = request.structured_aggregation_query
         query = parse_query(parent, wanted.structured_query)
         aggregations = parse_aggregations(list(wanted.aggregations))
+        answer_class = response_class("RunAggregationQuery")
+        if _plans_only(request):
+            return [answer_class(explain_metrics=plan_summary(over_the_fields(query, aggregations)))]
+        elapsed = stopwatch(self._clock.now)
         read, new = self._read(request, parent.database)
         result, read_time = await self._engine.run_aggregation(query, aggregations, read)
         answers = _first_with_transaction("RunAggregationQuery", new)
-        answer = response_class("RunAggregationQuery")(read_time=timestamp(read_time))
+        answer = answer_class(read_time=timestamp(read_time))
         answer.result.SetInParent()
         for alias, value in result.values.items():
             answer.result.aggregate_fields[alias].CopyFrom(value)
-        return [*answers, answer]
+        answers.append(answer)
+        if request.HasField("explain_options"):
+            metrics = with_stats(
+                plan_summary(over_the_fields(query, aggregations)),
+                results=1,
+                documents=0,
+                entries=result.entries,
+                reads=max(1, -(-result.entries // 1000)),
+                took=elapsed(),
+            )
+            answers.append(answer_class(explain_metrics=metrics))
+        return answers
 
     async def PartitionQuery(self, request: Message) -> Message:
         parent = parse_parent(request.parent)
@@ -251,9 +281,8 @@ class Handlers:
         return Read(), None
 
 
-def _refuse_explain(request: Message) -> None:
-    if request.HasField("explain_options"):
-        raise Unimplemented("explain_options is not implemented.")
+def _plans_only(request: Message) -> bool:
+    return request.HasField("explain_options") and not request.explain_options.analyze
 
 
 def _first_with_transaction(method: str, new: Transaction | None) -> list[Message]:

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 from localcloud.faults import Fault, Faults
+from localcloud.firestore.composite import Index
 from localcloud.firestore.counts import Counts
 from localcloud.firestore.engine import Engine
 from localcloud.firestore.errors import FirestoreError, InvalidArgument
@@ -52,6 +53,10 @@ class RunningFirestore:
     front: Front
     server: grpc.aio.Server
 
+    def needed_indexes(self) -> list[Index]:
+        """The composite indexes that production would need for the queries run so far."""
+        return self.engine.needed_indexes()
+
     async def stop(self) -> None:
         await self.front.stop()
         await self.server.stop(grace=None)
@@ -80,6 +85,7 @@ async def start_firestore(
         lock_seconds=lock_seconds,
         idle_seconds=idle_seconds,
         transaction_seconds=transaction_seconds,
+        notes=data,
     )
     server = grpc.aio.server(
         options=[
@@ -88,9 +94,11 @@ async def start_firestore(
             ("grpc.so_reuseport", 0),
         ]
     )
-    wire = _Wire(handlers=Handlers(engine), streams=Streams(engine, clock), faults=faults, counts=counts)
+    wire = _Wire(
+        handlers=Handlers(engine, clock), streams=Streams(engine, clock), faults=faults, counts=counts
+    )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, wire.methods()),))
-    front = Front(reset=engine.clear)
+    front = Front(reset=engine.clear, indexes=engine.needed_indexes)
     server.add_insecure_port(front.grpc_address)
     await server.start()
     try:
