@@ -241,8 +241,11 @@ class Engine:
         keys: frozenset[Key] = frozenset((name.database, name.key) for name in names)
         if transaction is not None:
             transaction.wanted = keys
+        # What nobody else touches needs no lock: nothing is awaited between here and the store.
+        is_locked = transaction is not None or not self._locks.are_free(keys)
         while True:
-            await self._locks.acquire(owner, keys, exclusive=True)
+            if is_locked:
+                await self._locks.acquire(owner, keys, exclusive=True)
             if transaction is not None:
                 if not self._transactions.is_open(transaction):
                     raise Aborted("The transaction expired while it waited for a lock.")
@@ -253,7 +256,9 @@ class Engine:
             blockers = self._readers_of(changes, owner, database)
             if not blockers:
                 break
-            await self._locks.wait_for(owner, blockers)
+            if is_locked:
+                await self._locks.wait_for(owner, blockers)
+            is_locked = True
         with self._store.commit(at):
             for change in changes:
                 if change.new is not None:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from localcloud.firestore.composite import Index
 
@@ -87,8 +87,8 @@ class _End(asyncio.Protocol):
         self.other: _End | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self.transport = transport
+        # Not every loop's transports are subclasses of the one they behave like.
+        self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         if self.other is not None and self.other.transport is not None:

@@ -83,6 +83,10 @@ class Locks:
         self._locks: dict[Key, _Lock] = {}
         self._waiters: dict[Owner, set[_Waiter]] = {}
 
+    def are_free(self, keys: Iterable[Key]) -> bool:
+        """Whether nobody holds or awaits any of the locks."""
+        return self._locks.keys().isdisjoint(keys)
+
     async def acquire(self, owner: Owner, keys: Iterable[Key], *, exclusive: bool) -> None:
         """Takes all the locks, waiting for them one after the other in the order of their keys."""
         for key in sorted(set(keys)):

@@ -54,10 +54,14 @@ def apply_write(write: Message, name: DocumentName, old: Message | None, at: int
         else write.update_transforms
     )
     results = [_transform(new.fields, transform, at) for transform in transforms]
-    if old is not None and _same_fields(old, new):
+    if old is not None:
+        new.create_time.CopyFrom(old.create_time)
+        new.update_time.CopyFrom(old.update_time)
+    if old is not None and _bytes(new) == _bytes(old):
         new = old
     else:
-        new.create_time.CopyFrom(old.create_time if old is not None else timestamp(at))
+        if old is None:
+            new.create_time.CopyFrom(timestamp(at))
         new.update_time.CopyFrom(timestamp(at))
         check_document(name, new)
     return Outcome(document=new, result=WriteResult(update_time=new.update_time, transform_results=results))
@@ -99,16 +103,13 @@ def _updated(write: Message, name: DocumentName, old: Message | None) -> Message
             else:
                 assign(new.fields, path, value)
     else:
-        for field in write.update.fields:
-            new.fields[field].CopyFrom(write.update.fields[field])
+        new.fields.MergeFrom(write.update.fields)
     return new
 
 
-def _same_fields(old: Message, new: Message) -> bool:
-    return len(old.fields) == len(new.fields) and bool(
-        Document(fields=old.fields).SerializeToString(deterministic=True)
-        == Document(fields=new.fields).SerializeToString(deterministic=True)
-    )
+def _bytes(document: Message) -> bytes:
+    serialized: bytes = document.SerializeToString(deterministic=True)
+    return serialized
 
 
 def _transform(fields: Message, transform: Message, at: int) -> Message:
