@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from localcloud.firestore.filters import Comparison, disjuncts
+from localcloud.firestore.filters import Comparison
 from localcloud.firestore.paths import NAME, quote_field_path
 from localcloud.firestore.query import Query
 
@@ -50,7 +50,7 @@ def indexes_of(query: Query) -> list[Index]:
     """The index that each conjunction of the query walks in production."""
     if query.collection is None:
         return []
-    found = [_index(query, query.collection, conjunction) for conjunction in disjuncts(query.where)]
+    found = [_index(query, query.collection, conjunction) for conjunction in query.branches]
     return list(dict.fromkeys(found))
 
 

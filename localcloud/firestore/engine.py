@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakSet
 
 from localcloud.firestore.aggregate import Aggregated, Aggregation, aggregate, over_the_fields
 from localcloud.firestore.composite import Index, indexes_of, write_indexes
@@ -81,6 +82,7 @@ class Engine:
         self._cleared: dict[str, int] = {}
         self._notes = notes
         self._needed: dict[Index, None] = {}
+        self._noted: WeakSet[Query] = WeakSet()
         self._transactions = Transactions(
             clock=clock,
             idle_seconds=idle_seconds,
@@ -172,6 +174,9 @@ class Engine:
         return list(self._needed)
 
     def _note_indexes(self, query: Query) -> None:
+        if query in self._noted:
+            return
+        self._noted.add(query)
         for index in indexes_of(query):
             if not index.is_automatic and index.fields and index not in self._needed:
                 self._needed[index] = None

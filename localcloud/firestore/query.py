@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from localcloud.firestore.errors import InvalidArgument, Unimplemented
-from localcloud.firestore.filters import Filter, comparisons, encoded_field, parse_filter
+from localcloud.firestore.filters import (
+    Comparison,
+    Filter,
+    comparisons,
+    disjuncts,
+    encoded_field,
+    parse_filter,
+)
 from localcloud.firestore.paths import NAME, DocumentName, FieldPath, check_id, parse_field_path
-from localcloud.firestore.pb import Message
+from localcloud.firestore.pb import Message, StructuredQuery
 from localcloud.firestore.validation import check_filter, check_kind, check_orders
 from localcloud.firestore.values import REFERENCE, encode, invert
 
@@ -31,8 +39,10 @@ class Bound:
     inclusive: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Query:
+    """What is asked for. Programs ask the same again and again: what follows from a query is kept with it."""
+
     parent: DocumentName
     collection: str | None
     """The collection id; none means documents of every collection."""
@@ -44,6 +54,11 @@ class Query:
     offset: int = 0
     limit: int | None = None
     projection: tuple[FieldPath, ...] | None = None
+
+    @cached_property
+    def branches(self) -> list[tuple[Comparison, ...]]:
+        """The filter as an OR of ANDs."""
+        return disjuncts(self.where)
 
     @property
     def database(self) -> str:
@@ -88,6 +103,12 @@ class Query:
 
 
 def parse_query(parent: DocumentName, query: Message) -> Query:
+    return _parse(parent, query.SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=2048)
+def _parse(parent: DocumentName, serialized: bytes) -> Query:
+    query = StructuredQuery.FromString(serialized)
     if query.HasField("find_nearest"):
         raise Unimplemented("StructuredQuery.find_nearest is not implemented.")
     if len(query.from_) > 1:

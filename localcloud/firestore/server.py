@@ -176,14 +176,16 @@ class _Wire:
         self, method: str, request: Message, context: grpc.aio.ServicerContext[Any, Any]
     ) -> Message:
         self._counts.rpc(method)
-        await _fail(context, await self._faults.before(method))
+        if self._faults.rules:
+            await _fail(context, await self._faults.before(method))
         try:
             if request.ByteSize() > MAX_REQUEST_BYTES:
                 raise InvalidArgument(f"Request payload size exceeds the limit: {MAX_REQUEST_BYTES} bytes.")
             response = await getattr(self._handlers, method)(request)
         except FirestoreError as error:
             await context.abort(grpc.StatusCode[error.status], str(error))
-        await _fail(context, await self._faults.after(method))
+        if self._faults.rules:
+            await _fail(context, await self._faults.after(method))
         return response
 
 

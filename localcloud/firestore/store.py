@@ -89,14 +89,17 @@ class Store:
     @contextmanager
     def commit(self, at: int) -> Iterator[None]:
         """Everything put and removed inside becomes durable together, or not at all."""
-        self._db.execute("BEGIN IMMEDIATE" if self._is_durable else "SAVEPOINT step")
-        try:
+        if self._is_durable:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                self._cache.clear()
+                raise
+        else:
             yield
-            self._db.execute("COMMIT" if self._is_durable else "RELEASE step")
-        except BaseException:
-            self._db.execute("ROLLBACK" if self._is_durable else "ROLLBACK TO step")
-            self._cache.clear()
-            raise
         self._last_commit = max(self._last_commit, at)
         self._commits += 1
         if self._commits % _PRUNE_EVERY == 0:
