@@ -133,6 +133,11 @@ class Transactions:
             self._past.popitem(last=False)
         self._ended(transaction)
 
+    def end_all(self, database: str) -> None:
+        for transaction in list(self._open.values()):
+            if transaction.database == database:
+                self.end(transaction, aborted=True)
+
     def expire(self) -> datetime | None:
         """Ends what is overdue and tells when the next transaction will be."""
         now = self._clock.now()
