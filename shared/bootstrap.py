@@ -143,6 +143,7 @@ def build_generate() -> GenerateApp:
     from shared.flow.prepare import Preparer
     from shared.flow.setback import Setbacks
     from shared.flow.slots import SlotDesk
+    from shared.flow.stash import Stash
     from shared.flow.upload import Uploader
 
     loaded = settings.load(GenerateSettings, os.environ)
@@ -207,6 +208,17 @@ def build_generate() -> GenerateApp:
         ),
         store=store,
         uploader=uploader,
+        stash=Stash(
+            documents=documents,
+            bell=bell,
+            claims=claims,
+            store=store,
+            uploader=uploader,
+            upload_time=upload_time,
+            url_lifetime=loaded.url_lifetime,
+            keep=keep,
+            clock=clock,
+        ),
         secrets=secrets,
         style=PictureStyle(
             format=loaded.picture_format, quality=loaded.picture_quality, max_edge=loaded.picture_max_edge

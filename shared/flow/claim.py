@@ -49,6 +49,7 @@ class ShotWake:
     attempts: int
     fresh: bool
     bulk: bool
+    stashed: bool = False
     trace_id: str
 
 
@@ -255,13 +256,7 @@ class Claims:
         event = self.event(
             prepared,
             events.IMAGE_GENERATED,
-            {
-                "index": wake.index,
-                "url": result.url,
-                "width": result.width,
-                "height": result.height,
-                "fromCache": True,
-            },
+            result.told(wake.index),
         )
         try:
             await self.documents.commit(
@@ -351,6 +346,7 @@ class Claims:
             attempts=shot.attempts,
             fresh=shot.fresh,
             bulk=task.is_bulk,
+            stashed=shot.stash is not None,
             trace_id=task.trace_id,
             at=at,
         )
@@ -366,6 +362,7 @@ class Claims:
             waits=wake.waits + 1,
             fresh=wake.fresh,
             bulk=wake.bulk,
+            stashed=wake.stashed,
             trace_id=wake.trace_id,
             at=at,
         )
