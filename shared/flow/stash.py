@@ -128,5 +128,5 @@ class Stash:
         except Conflict:
             return "superseded"
         await self.bell.ring([self.bell.events(task.task_id, [event])])
-        log.info("shot.generated", task_id=task.task_id, index=shot.index, stashed=True)
+        log.info("shot.unstashed", task_id=task.task_id, index=shot.index)
         return "generated"
