@@ -83,8 +83,8 @@ def check_precondition(condition: Message, name: str, old: Message | None, at: i
         if old is None or micros(old.update_time) != micros(wanted):
             stored = "none" if old is None else micros(old.update_time)
             raise FailedPrecondition(
-                f"The stored version ({stored}) of {name} does not match the required base version"
-                f" ({micros(wanted)})."
+                f"the stored version ({stored}) does not match the required base version"
+                f" ({micros(wanted)}): {name}"
             )
 
 
