@@ -8,7 +8,7 @@ export PYTHON
 .PHONY: help setup run up test check format bench requirements clean
 
 help: ## 列出所有命令 · list every command
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## 创建 .venv 并安装依赖 · create .venv and install the pinned packages
 	@scripts/setup
@@ -40,5 +40,7 @@ requirements: setup ## 升级并重新锁定依赖 · resolve and pin the packag
 	$(COMPILE) --upgrade requirements-dev.in -o requirements-dev.txt
 
 clean: ## 删除一切可再生的文件 · remove everything that can be made again
-	rm -rf .venv out .local .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* build out .local .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+include infra/targets.mk

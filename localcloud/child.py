@@ -45,18 +45,10 @@ class Child:
         env: Mapping[str, str],
         cwd: Path,
         log: Path,
-        death_signal: signal.Signals = signal.SIGKILL,
         piped: bool = False,
     ) -> Child:
         """`piped`: stdin and stdout are ours to talk through; otherwise stdout joins stderr in the log."""
-        launcher = [
-            sys.executable,
-            "-I",
-            "-S",
-            str(Path(leash.__file__)),
-            str(os.getpid()),
-            death_signal.name,
-        ]
+        launcher = [sys.executable, "-I", "-S", str(Path(leash.__file__)), str(os.getpid())]
         with log.open("ab") as writable:
             process = await asyncio.create_subprocess_exec(
                 *launcher,
@@ -121,10 +113,10 @@ class ReservedPort:
     with SO_REUSEADDR). Elsewhere that is refused, so the port is given up just before the child starts.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, port: int = 0) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((host, 0))
+        self._socket.bind((host, port))
         self.host = host
         self.port: int = self._socket.getsockname()[1]
 

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -27,6 +28,10 @@ WECHAT_APPID = "wx0000000000000000"
 WECHAT_SECRET = "only-for-the-embedded-cloud"  # noqa: S105
 WECHAT_ENV = "lookbook-local"
 CALLBACK_SECRET = "whsec_" + base64.b64encode(b"only for the embedded cloud!").decode()
+
+QUEUE_FIGURES = Path(__file__).resolve().parent.parent / "infra" / "queues.json"
+SWEEP_QUEUE = "sweep"
+"""Stands in for Cloud Scheduler, which the embedded cloud does not have."""
 
 RealService = Literal["gemini", "openai", "cos"]
 
@@ -55,6 +60,7 @@ SETTINGS = frozenset(
         "GEMINI_MODEL",
         "GEMINI_TIMEOUT_SECONDS",
         "GENERATE_QUEUE",
+        "GENERATE_BULK_QUEUE",
         "GENERATE_URL",
         "GOOGLE_CLOUD_LOCATION",
         "GOOGLE_CLOUD_PROJECT",
@@ -86,6 +92,9 @@ SETTINGS = frozenset(
         "TENCENT_SECRET_ID",
         "TENCENT_SECRET_KEY",
         "UPLOAD_SECONDS",
+        "USER_OPEN_TASKS",
+        "USER_PICTURES_PER_DAY",
+        "MAX_EVENT_STREAMS",
         "WECHAT_APPID",
         "WECHAT_BASE_URL",
         "WECHAT_ENV",
@@ -221,11 +230,22 @@ def slots_of(keys_setting: str) -> int:
 
 
 def local_queues(slots: int) -> tuple[Queue, ...]:
-    """`generate` lets in half as many again as there are slots: somebody always waits for the next one."""
+    """The queues that Terraform makes, from the same figures, for a pool of so many slots."""
+    figures = json.loads(QUEUE_FIGURES.read_text("utf-8"))["queues"]
     return (
-        Queue(name="generate", max_concurrent_dispatches=math.ceil(slots * 1.5) + 4),
-        Queue(name="complete", max_concurrent_dispatches=64),
-        Queue(name="events", max_concurrent_dispatches=32),
+        *(
+            Queue(
+                name=name,
+                max_concurrent_dispatches=math.ceil(slots * queue["max_concurrent"]["per_slot"])
+                + queue["max_concurrent"]["plus"],
+                max_dispatches_per_second=queue["max_per_second"],
+                min_backoff_seconds=queue["retry"]["min_backoff_seconds"],
+                max_backoff_seconds=queue["retry"]["max_backoff_seconds"],
+                max_doublings=queue["retry"]["max_doublings"],
+            )
+            for name, queue in figures.items()
+        ),
+        Queue(name=SWEEP_QUEUE, max_concurrent_dispatches=1),
     )
 
 
@@ -250,12 +270,15 @@ def settings_for(
         "WECHAT_ENV": WECHAT_ENV,
         "WECHAT_BASE_URL": addresses.wechat,
         "TENCENT_COS_REGION": REGION,
+        "USER_OPEN_TASKS": "0",
+        "USER_PICTURES_PER_DAY": "0",
         **given,
         "GOOGLE_CLOUD_PROJECT": PROJECT,
         "GOOGLE_CLOUD_LOCATION": LOCATION,
         "FIRESTORE_EMULATOR_HOST": addresses.firestore,
         "CLOUD_TASKS_EMULATOR_HOST": addresses.tasks,
         "GENERATE_QUEUE": "generate",
+        "GENERATE_BULK_QUEUE": "generate-bulk",
         "COMPLETE_QUEUE": "complete",
         "EVENTS_QUEUE": "events",
         "GENERATE_URL": addresses.generate,

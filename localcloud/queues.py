@@ -11,7 +11,7 @@ import grpc.aio
 from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcAsyncIOTransport
 
-from localcloud.environment import LOCATION, PROJECT, Queue
+from localcloud.environment import AUDIENCE, LOCATION, PROJECT, SERVICE_ACCOUNT, SWEEP_QUEUE, Queue
 
 
 @asynccontextmanager
@@ -22,6 +22,7 @@ async def tasks_client(address: str) -> AsyncIterator[tasks_v2.CloudTasksAsyncCl
 
 
 async def create_queues(address: str, queues: Sequence[Queue]) -> None:
+    """A queue that is there already, from an earlier start on the same data, gets the settings of now."""
     async with tasks_client(address) as client, asyncio.TaskGroup() as group:
         for queue in queues:
             made = tasks_v2.Queue(
@@ -37,8 +38,7 @@ async def create_queues(address: str, queues: Sequence[Queue]) -> None:
                     max_doublings=queue.max_doublings,
                 ),
             )
-            parent = client.common_location_path(PROJECT, LOCATION)
-            group.create_task(client.create_queue(parent=parent, queue=made, timeout=10))
+            group.create_task(client.update_queue(queue=made, timeout=10))
 
 
 async def pause_queues(address: str) -> None:
@@ -47,3 +47,19 @@ async def pause_queues(address: str) -> None:
         parent = client.common_location_path(PROJECT, LOCATION)
         async for queue in await client.list_queues(parent=parent):
             await client.pause_queue(name=queue.name)
+
+
+async def call_sweep(address: str, complete_url: str) -> None:
+    """One tick of the scheduler: a Cloud Task, because that signs its token as the scheduler would."""
+    async with tasks_client(address) as client:
+        await client.create_task(
+            parent=client.queue_path(PROJECT, LOCATION, SWEEP_QUEUE),
+            task=tasks_v2.Task(
+                http_request=tasks_v2.HttpRequest(
+                    http_method=tasks_v2.HttpMethod.POST,
+                    url=f"{complete_url}/sweep",
+                    oidc_token=tasks_v2.OidcToken(service_account_email=SERVICE_ACCOUNT, audience=AUDIENCE),
+                )
+            ),
+            timeout=10,
+        )

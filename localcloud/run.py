@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ async def _watch_task(http: httpx2.AsyncClient, url: str, screen: Screen) -> dic
 
 async def _tell_callbacks(http: httpx2.AsyncClient, receiver: str, task_id: str, screen: Screen) -> None:
     """Print each callback as it arrives; ends with the one that tells the end of the task."""
-    async for entry in _inbox(http, receiver):
+    async for entry in inbox(http, receiver):
         body = entry.get("body") or {}
         if body.get("taskId") != task_id:
             continue
@@ -105,7 +105,8 @@ async def _tell_callbacks(http: httpx2.AsyncClient, receiver: str, task_id: str,
             return
 
 
-async def _inbox(http: httpx2.AsyncClient, receiver: str) -> AsyncIterator[dict[str, Any]]:
+async def inbox(http: httpx2.AsyncClient, receiver: str) -> AsyncGenerator[dict[str, Any], None]:
+    """Each callback as it arrives at the receiver, from the first it ever had."""
     timeout = httpx2.Timeout(10, read=None)
     async with http.stream("GET", f"{receiver}/inbox/stream", timeout=timeout) as stream:
         async for line in stream.aiter_lines():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from localcloud import environment
@@ -33,10 +34,22 @@ class Service:
 
 
 def services_to_start(
-    *, keys: Sequence[Key], latency: float, jitter: float, real: Set[environment.RealService]
+    *,
+    keys: Sequence[Key],
+    latency: float,
+    jitter: float,
+    given: Mapping[str, str],
+    data: Path | None = None,
 ) -> dict[ServiceName, Arguments]:
-    """The arguments of every server that is needed: what is used for real has no fake."""
-    wanted: dict[ServiceName, Arguments] = {"firestore": {}, "tasks": {}}
+    """The arguments of every server that is needed: what is used for real has no fake.
+
+    `given`: the person's own settings; a fake knows the secrets that the functions will be told.
+    """
+    real = environment.real_services(given)
+    wanted: dict[ServiceName, Arguments] = {
+        "firestore": {"data": str(data / "firestore")} if data else {},
+        "tasks": {"data": str(data / "tasks")} if data else {},
+    }
     if "cos" not in real:
         wanted["cos"] = {
             "bucket": environment.BUCKET,
@@ -57,11 +70,11 @@ def services_to_start(
     if "openai" not in real:
         wanted["openai"] = {"api_key": environment.OPENAI_KEY}
     wanted["wechat"] = {
-        "appid": environment.WECHAT_APPID,
-        "secret": environment.WECHAT_SECRET,
-        "env": environment.WECHAT_ENV,
+        "appid": given.get("WECHAT_APPID", environment.WECHAT_APPID),
+        "secret": given.get("WECHAT_SECRET", environment.WECHAT_SECRET),
+        "env": given.get("WECHAT_ENV", environment.WECHAT_ENV),
     }
-    wanted["receiver"] = {"secret": environment.CALLBACK_SECRET}
+    wanted["receiver"] = {"secret": given.get("CALLBACK_SECRET", environment.CALLBACK_SECRET)}
     return wanted
 
 
@@ -77,7 +90,7 @@ async def start_service(
 async def _firestore(arguments: Mapping[str, Any], host: str, clock: Clock, faults: Faults) -> Service:
     from localcloud.firestore import start_firestore
 
-    running = await start_firestore(host=host, clock=clock, faults=faults, **arguments)
+    running = await start_firestore(host=host, clock=clock, faults=faults, **_with_path(arguments))
     return Service(
         addresses={"firestore": f"{host}:{running.port}"}, stop=running.stop, counts=running.counts
     )
@@ -86,9 +99,14 @@ async def _firestore(arguments: Mapping[str, Any], host: str, clock: Clock, faul
 async def _tasks(arguments: Mapping[str, Any], host: str, clock: Clock, faults: Faults) -> Service:
     from localcloud.tasks import start_tasks
 
-    running = await start_tasks(host=host, clock=clock, faults=faults, **arguments)
+    running = await start_tasks(host=host, clock=clock, faults=faults, **_with_path(arguments))
     addresses = {"tasks": f"{host}:{running.port}", "jwks": running.jwks_url}
     return Service(addresses=addresses, stop=running.stop, counts=running.counts)
+
+
+def _with_path(arguments: Mapping[str, Any]) -> Arguments:
+    """Arguments come as JSON, which has no paths."""
+    return {**arguments, "data": Path(arguments["data"])} if "data" in arguments else dict(arguments)
 
 
 async def _cos(arguments: Mapping[str, Any], host: str, clock: Clock, faults: Faults) -> Service:

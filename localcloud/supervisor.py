@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +18,14 @@ from types import TracebackType
 from typing import Literal, Self, get_args
 
 import httpx2
+from google.api_core.exceptions import GoogleAPICallError
 
 from localcloud import environment
 from localcloud.child import Child, ReservedPort
 from localcloud.control import Cloud, CloudConfig, ServiceControl, start_cloud
 from localcloud.environment import Addresses, Key
 from localcloud.faults import Rule
-from localcloud.queues import create_queues
+from localcloud.queues import call_sweep, create_queues
 from localcloud.services import ServiceName, services_to_start
 from shared.clock import SystemClock
 
@@ -47,6 +47,10 @@ class Options:
     """What is to be started, and how."""
 
     host: str = "127.0.0.1"
+    port: int = 0
+    """Of the entry function; 0 takes a free one."""
+    data: Path | None = None
+    """Where Firestore and Cloud Tasks keep what they hold; none: in memory."""
     keys: Sequence[Key] = environment.SEED_KEYS
     gemini_latency: float = 2.0
     """Seconds the fake Gemini takes to draw."""
@@ -62,6 +66,8 @@ class Options:
     state: Path = PROJECT_ROOT / ".local"
     source: Path = PROJECT_ROOT
     """The directory of the `main.py` that has the functions."""
+    sweep_seconds: float = 60
+    """How often the scheduler's stand-in calls the sweep; production: every minute."""
     functions: Sequence[Function] = FUNCTIONS
     """Which functions run at first; the others are started later with `restart`."""
 
@@ -81,6 +87,7 @@ class Supervisor:
         self._controls: dict[ServiceName, str] = {}
         self._ports: dict[Function, ReservedPort] = {}
         self._changed = asyncio.Event()
+        self._scheduler: asyncio.Task[None] | None = None
 
     # -- life
 
@@ -109,6 +116,9 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End everything; may be called again."""
+        if self._scheduler is not None:
+            self._scheduler.cancel()
+            await asyncio.gather(self._scheduler, return_exceptions=True)
         self._meant_to_end.update(self._children)
         functions = [child for name, child in self._children.items() if name in FUNCTIONS]
         clouds = [child for name, child in self._children.items() if name not in FUNCTIONS]
@@ -210,7 +220,10 @@ class Supervisor:
         self.logs.mkdir(parents=True, exist_ok=True)
         for log in self.logs.glob("*.log"):
             log.unlink(missing_ok=True)
-        self._ports = {name: ReservedPort(self.options.host) for name in FUNCTIONS}
+        self._ports = {
+            name: ReservedPort(self.options.host, self.options.port if name == "entry" else 0)
+            for name in FUNCTIONS
+        }
         found = await self._start_clouds()
         self.addresses = Addresses(
             firestore=found["firestore"],
@@ -236,13 +249,25 @@ class Supervisor:
             group.create_task(self.run_admin("keys", "sync"))
             for name in self.options.functions:
                 group.create_task(self._until_ready(name))
+        self._scheduler = asyncio.create_task(self._schedule())
+
+    async def _schedule(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.sweep_seconds)
+            try:
+                await call_sweep(self.addresses.tasks, self.addresses.complete)
+            except GoogleAPICallError as error:
+                # As with the real scheduler: the next tick tries again.
+                with (self.logs / "scheduler.log").open("a") as log:
+                    log.write(f"{error}\n")
 
     async def _start_clouds(self) -> dict[str, str]:
         wanted = services_to_start(
             keys=self.options.keys,
             latency=self.options.gemini_latency,
             jitter=self.options.gemini_jitter,
-            real=environment.real_services(self.options.given),
+            given={**self.options.given, **self.options.extra},
+            data=self.options.data,
         )
         parts: dict[str, list[ServiceName]] = {"database": [], "providers": []}
         for name in wanted:
@@ -299,8 +324,6 @@ class Supervisor:
             env=environment.process_environment(self.settings, os.environ, more),
             cwd=self.options.source,
             log=self.logs / f"{name}.log",
-            # What gunicorn takes for "stop at once, and your workers too".
-            death_signal=signal.SIGQUIT,
         )
         self._add(child)
 

@@ -14,8 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import psutil
 from localcloud.environment import equal_keys
 from localcloud.progress import FINAL
 from localcloud.queues import pause_queues
-from localcloud.run import Wish
+from localcloud.run import Wish, inbox
 from localcloud.supervisor import Options, Supervisor
 
 ECHO = """
@@ -33,7 +34,7 @@ import functions_framework.aio
 
 @functions_framework.aio.http
 async def entry(request):
-    return await request.json(), 202
+    return await request.json() if request.method == "POST" else {}, 202
 """
 
 
@@ -73,9 +74,9 @@ async def measure_flow(options: Options, *, tasks: int, shots: int) -> None:
             await system.service(service).count_anew()
         await system.http.delete(f"{system.addresses.gemini}/stats")
         with cpu_seconds(system) as spent:
-            begun = time.monotonic()
+            begun, begun_at = time.monotonic(), time.time()
             wish = Wish(photo=system.addresses.sample, count=shots).body()
-            finals = await asyncio.gather(*(follow(system, wish) for _ in range(tasks)))
+            finals = await follow(system, wish, tasks)
             makespan = time.monotonic() - begun
         stats = (await system.http.get(f"{system.addresses.gemini}/stats")).json()
         firestore = await system.service("firestore").counts()
@@ -86,6 +87,11 @@ async def measure_flow(options: Options, *, tasks: int, shots: int) -> None:
     drawn = stats["total"]
     say("  ended as", ", ".join(f"{n} {status}" for status, n in tally(finals).items()))
     say("  makespan ÷ ideal", f"{makespan / ideal:.2f}", f"({makespan:.1f} s ÷ {ideal:.1f} s)")
+    first, last = drawing_times(stats)
+    say(
+        "  first drawing begins after",
+        f"{first - begun_at:.2f} s; the last ends {begun_at + makespan - last:.2f} s before the last callback",
+    )
     say("  slot use", f"{drawn['busySeconds'] / (slots * makespan):.0%}")
     say("  calls per shot", f"{drawn['calls'] / total:.2f}", f"429s {drawn['errors'].get('429', 0)}")
     over = [name for name, key in stats["keys"].items() if key["maxConcurrency"] > key["maxConcurrent"]]
@@ -141,26 +147,28 @@ async def post_often(system: Supervisor, url: str, body: dict[str, Any], times: 
 
 async def warm_up(system: Supervisor) -> None:
     """The first request pays for imports and connections."""
-    await follow(system, Wish(photo=system.addresses.sample, count=2).body())
+    await follow(system, Wish(photo=system.addresses.sample, count=2).body(), 1)
 
 
-async def follow(system: Supervisor, wish: dict[str, Any]) -> str:
-    """Submit and wait; the status the task ended in."""
-    entry = system.urls["entry"]
-    answer = await system.http.post(f"{entry}/tasks", json=wish)
-    if answer.status_code != 202:
-        raise SystemExit(f"POST answered {answer.status_code}: {answer.text}")
-    # Its events would count as reads of the flow; one look a second is what a mini-program does.
-    tag = ""
-    while True:
-        system.check()
-        answer_now = await system.http.get(
-            f"{entry}/tasks/{answer.json()['taskId']}", headers={"If-None-Match": tag} if tag else {}
-        )
-        tag = answer_now.headers.get("etag", tag)
-        if answer_now.status_code == 200 and (status := str(answer_now.json()["status"])) in FINAL:
-            return status
-        await asyncio.sleep(1)
+async def follow(system: Supervisor, wish: dict[str, Any], times: int) -> list[str]:
+    """Submit, and wait for the final callbacks: nothing is asked of the system meanwhile. How the tasks ended."""
+    url = f"{system.urls['entry']}/tasks"
+    async with aclosing(inbox(system.http, system.addresses.receiver)) as arriving:
+        # Each asks for something of its own: otherwise the cache would draw the first one only.
+        wishes = [wish | {"prompt": f"variant {number}"} for number in range(times)]
+        answers = await asyncio.gather(*(system.http.post(url, json=each) for each in wishes))
+        refused = [answer for answer in answers if answer.status_code != 202]
+        if refused:
+            raise SystemExit(f"POST answered {refused[0].status_code}: {refused[0].text}")
+        waiting = {answer.json()["taskId"] for answer in answers}
+        ended: dict[str, str] = {}
+        async for entry in arriving:
+            body = entry["body"]
+            if body["taskId"] in waiting and body["status"] in FINAL:
+                ended[body["taskId"]] = body["status"]
+            if len(ended) == times:
+                break
+        return list(ended.values())
 
 
 async def until_steady(system: Supervisor) -> int:
@@ -204,6 +212,15 @@ def _peak(process: psutil.Process) -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return int(process.memory_info().rss)
+
+
+def drawing_times(stats: dict[str, Any]) -> tuple[float, float]:
+    """When the first call to Gemini began and the last one ended, in Unix seconds."""
+    used = [key for key in stats["keys"].values() if key["calls"]]
+    return (
+        min(datetime.fromisoformat(key["firstStart"]).timestamp() for key in used),
+        max(datetime.fromisoformat(key["lastEnd"]).timestamp() for key in used),
+    )
 
 
 def tally(words: list[str]) -> dict[str, int]:

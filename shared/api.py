@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
-from shared.adapters.firestore import Document
-from shared.adapters.gemini import read_payload
 from shared.errors import LookbookError
+from shared.payload import read_payload
 from shared.task import PlanState, Shot, Status, Task
 
 MOST_SHOTS: Final = 500
@@ -56,6 +55,15 @@ def _split(value: str) -> Any:
     return parts
 
 
+def _callback(value: str) -> str:
+    parts = _split(value)
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise ValueError("应为 https:// 地址 / must be an https:// address")
+    if parts.username or parts.password:
+        raise ValueError("地址中不能有用户名或密码 / must not contain a user name or password")
+    return value
+
+
 def _payload(value: dict[str, Any]) -> dict[str, Any]:
     try:
         read_payload(value)
@@ -72,18 +80,18 @@ class _Body(BaseModel):
 
 
 class ParamsIn(_Body):
-    scene: Text | None = Field(default=None, max_length=100, examples=["商业摄影"])
-    style: Text | None = Field(default=None, max_length=100, examples=["现代简约"])
+    scene: Annotated[Text, Field(max_length=100)] | None = Field(default=None, examples=["商业摄影"])
+    style: Annotated[Text, Field(max_length=100)] | None = Field(default=None, examples=["现代简约"])
     count: int | None = Field(default=None, ge=1, le=MOST_SHOTS)
-    background: Text | None = Field(default=None, max_length=200)
-    color: Text | None = Field(default=None, max_length=100)
+    background: Annotated[Text, Field(max_length=200)] | None = None
+    color: Annotated[Text, Field(max_length=100)] | None = None
     aspect_ratio: AspectRatio = "3:4"
 
 
 class TaskIn(_Body):
     """A request for pictures of a garment."""
 
-    user_id: Text | None = Field(default=None, min_length=1, max_length=128)
+    user_id: Annotated[Text, Field(min_length=1, max_length=128)] | None = None
     mode: Literal["normal", "photo_set"] = "normal"
     images: list[
         Annotated[str, Field(max_length=2048), AfterValidator(_storable), AfterValidator(_source)]
@@ -93,13 +101,18 @@ class TaskIn(_Body):
     model: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")] | None = None
     api_payload: Annotated[dict[str, Any], AfterValidator(_payload)] = Field(default_factory=dict)
     priority: int = Field(default=0, ge=0, le=9)
-    callback_url: Text | None = Field(default=None, max_length=2048)
+    callback_url: (
+        Annotated[str, Field(max_length=2048), AfterValidator(_storable), AfterValidator(_callback)] | None
+    ) = None
+    prompt_cache: bool = True
+    """False: draw every shot, even one that this user has had drawn before."""
 
-    @model_validator(mode="after")
-    def _distinct(self) -> TaskIn:
-        if len(set(self.images)) != len(self.images):
+    @field_validator("images")
+    @classmethod
+    def _distinct(cls, images: list[str]) -> list[str]:
+        if len(set(images)) != len(images):
             raise ValueError("图片地址重复 / the same image is given twice")
-        return self
+        return images
 
     @property
     def count(self) -> int:
@@ -137,9 +150,8 @@ def summary(task: Task) -> dict[str, Any]:
     }
 
 
-def show(task: Task, shot_documents: Sequence[Document]) -> dict[str, Any]:
+def show(task: Task, shots: Sequence[Shot]) -> dict[str, Any]:
     """A task with everything its owner may know."""
-    shots = [Shot.from_document(document.fields) for document in shot_documents]
     counts = {status: sum(shot.status.value == status for shot in shots) for status in _COUNTED}
     completed = [shot for shot in shots if shot.status is Status.COMPLETED and shot.result]
     return summary(task) | {
@@ -189,6 +201,7 @@ def _shot(task: Task, shot: Shot) -> dict[str, Any]:
         "keyId": shot.claim.key_id if shot.claim else (shot.keys_used[-1] if shot.keys_used else None),
         "attempts": shot.attempts,
         "url": shot.result["url"] if shot.result else None,
+        "previous": [result["url"] for result in shot.previous if "url" in result],
         "error": _error(shot.errors[-1]) if shot.errors else None,
     }
 

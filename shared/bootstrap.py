@@ -10,6 +10,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -23,10 +24,14 @@ from shared.settings import BadSetting, CompleteSettings, EntrySettings, Generat
 
 if TYPE_CHECKING:
     from shared.adapters.cloud_tasks import Bell
+    from shared.adapters.cos import CosStore
     from shared.adapters.firestore import Documents
     from shared.adapters.wechat import WeChat
     from shared.flow.complete import Desk
+    from shared.flow.follow import Follower
     from shared.flow.generate import Studio
+    from shared.flow.reopen import Changes
+    from shared.flow.settle import Settler
     from shared.flow.submit import Reception
     from shared.flow.sweep import Sweep
 
@@ -36,6 +41,8 @@ class EntryApp:
     settings: EntrySettings
     documents: Documents
     reception: Reception
+    changes: Changes
+    follower: Follower
     gate: Gate
     wechat: WeChat | None
     clock: Clock
@@ -53,6 +60,7 @@ class GenerateApp:
 class CompleteApp:
     settings: CompleteSettings
     desk: Desk
+    settler: Settler
     sweep: Sweep
     tokens: TaskTokens
 
@@ -87,24 +95,38 @@ def check_settings(function: str) -> None:
 
 
 def build_entry() -> EntryApp:
-    from shared.flow.submit import Reception
+    from shared.flow.follow import Follower
+    from shared.flow.reopen import Changes
+    from shared.flow.submit import Limits, Reception
 
     loaded = settings.load(EntrySettings, os.environ)
     clock, rng = SystemClock(), system_random()
-    documents = _documents(loaded, rng)
+    documents, bell = build_documents(loaded.project, rng), build_bell(loaded)
+    limits = Limits(open_tasks=loaded.user_open_tasks, pictures_per_day=loaded.user_pictures_per_day)
     return EntryApp(
         settings=loaded,
         documents=documents,
         reception=Reception(
             documents=documents,
-            bell=_bell(loaded),
+            bell=bell,
             default_model=loaded.gemini_model,
             default_callback_url=loaded.callback_url,
             task_deadline=loaded.task_deadline,
+            limits=limits,
             keep=loaded.keep_finished,
             clock=clock,
             rng=rng,
         ),
+        changes=Changes(
+            documents=documents,
+            bell=bell,
+            settler=build_settler(loaded, documents, bell, clock, rng),
+            task_deadline=loaded.task_deadline,
+            limits=limits,
+            clock=clock,
+            rng=rng,
+        ),
+        follower=Follower(documents=documents, clock=clock, most_streams=loaded.most_streams),
         gate=_gate(loaded, clock),
         wechat=_wechat(loaded, clock) if loaded.wechat_appid else None,
         clock=clock,
@@ -113,25 +135,21 @@ def build_entry() -> EntryApp:
 
 
 def build_generate() -> GenerateApp:
-    from shared.adapters.cos import CosStore
     from shared.adapters.fetch import PublicFetcher
     from shared.adapters.gemini import GeminiPainter
     from shared.adapters.openai import PoseDirector
+    from shared.flow.claim import Claims
     from shared.flow.generate import PictureStyle, Studio
     from shared.flow.prepare import Preparer
+    from shared.flow.setback import Setbacks
     from shared.flow.slots import SlotDesk
+    from shared.flow.upload import Uploader
 
     loaded = settings.load(GenerateSettings, os.environ)
     clock, rng = SystemClock(), system_random()
-    documents, bell = _documents(loaded, rng), _bell(loaded)
-    store = CosStore(
-        secret_id=loaded.cos_secret_id.get_secret_value(),
-        secret_key=loaded.cos_secret_key.get_secret_value(),
-        bucket=loaded.cos_bucket,
-        region=loaded.cos_region,
-        domain=loaded.cos_domain or None,
-        scheme=loaded.cos_scheme,
-    )
+    documents, bell = build_documents(loaded.project, rng), build_bell(loaded)
+    store = build_store(loaded)
+    uploader = Uploader(store=store, clock=clock, rng=rng)
     openai_key = loaded.openai_api_key.get_secret_value()
     preparer = Preparer(
         documents=documents,
@@ -149,37 +167,55 @@ def build_generate() -> GenerateApp:
         if openai_key
         else None,
         store=store,
+        uploader=uploader,
+        settler=build_settler(loaded, documents, bell, clock, rng),
         clock=clock,
         rng=rng,
         keep=loaded.keep_finished,
     )
     secrets = {key.id: key.key.get_secret_value() for key in loaded.api_keys}
+    desk = SlotDesk(
+        documents,
+        clock=clock,
+        rng=rng,
+        patience=timedelta(seconds=loaded.slot_wait_seconds),
+        known_keys=frozenset(secrets),
+    )
+    upload_time, keep = timedelta(seconds=loaded.upload_seconds), loaded.keep_finished
+    claims = Claims(
+        documents=documents,
+        bell=bell,
+        desk=desk,
+        store=store,
+        lease=timedelta(seconds=loaded.lease_seconds),
+        upload_time=upload_time,
+        url_lifetime=loaded.url_lifetime,
+        keep=keep,
+        clock=clock,
+        rng=rng,
+    )
     studio = Studio(
         documents=documents,
         bell=bell,
         preparer=preparer,
-        desk=SlotDesk(
-            documents,
-            clock=clock,
-            rng=rng,
-            patience=timedelta(seconds=loaded.slot_wait_seconds),
-            known_keys=frozenset(secrets),
-        ),
+        claims=claims,
+        setbacks=Setbacks(documents=documents, bell=bell, claims=claims, desk=desk, keep=keep, clock=clock),
+        desk=desk,
         painter=GeminiPainter(
             base_url=loaded.gemini_base_url or None,
             timeout=timedelta(seconds=loaded.gemini_timeout_seconds),
         ),
         store=store,
+        uploader=uploader,
         secrets=secrets,
         style=PictureStyle(
             format=loaded.picture_format, quality=loaded.picture_quality, max_edge=loaded.picture_max_edge
         ),
-        lease=timedelta(seconds=loaded.lease_seconds),
-        upload_time=timedelta(seconds=loaded.upload_seconds),
+        encoder=ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1), thread_name_prefix="encode"),
+        upload_time=upload_time,
         url_lifetime=loaded.url_lifetime,
-        keep=loaded.keep_finished,
+        keep=keep,
         clock=clock,
-        rng=rng,
     )
     return GenerateApp(settings=loaded, studio=studio, tokens=_tokens(loaded))
 
@@ -189,43 +225,56 @@ def build_complete() -> CompleteApp:
     from shared.adapters.fetch import PublicFetcher
     from shared.adapters.webhook import parse_secret
     from shared.flow.complete import Desk
-    from shared.flow.subscribers import Notification, TagIndexer, analytics
+    from shared.flow.subscribers import Notification, analytics, tag_indexer
     from shared.flow.sweep import Sweep
 
     loaded = settings.load(CompleteSettings, os.environ)
     clock, rng = SystemClock(), system_random()
-    documents, bell = _documents(loaded, rng), _bell(loaded)
+    documents, bell = build_documents(loaded.project, rng), build_bell(loaded)
     notification = Notification(
         fetcher=PublicFetcher(private_hosts=loaded.private_hosts),
         secret=parse_secret(loaded.callback_secret.get_secret_value()),
         timeout=timedelta(seconds=loaded.callback_timeout_seconds),
         clock=clock,
     )
+    settler = build_settler(loaded, documents, bell, clock, rng)
     desk = Desk(
         documents=documents,
         bell=bell,
+        settler=settler,
         subscribers={
             events.NOTIFICATION: notification,
             events.ANALYTICS: analytics,
-            events.TAG_INDEXER: TagIndexer(documents=documents),
+            events.TAG_INDEXER: tag_indexer,
         },
-        keep=loaded.keep_finished,
         clock=clock,
-        rng=rng,
     )
-    sweep = Sweep(documents=documents, bell=bell, clock=clock)
-    return CompleteApp(settings=loaded, desk=desk, sweep=sweep, tokens=_tokens(loaded))
+    sweep = Sweep(documents=documents, bell=bell, settler=settler, clock=clock)
+    return CompleteApp(settings=loaded, desk=desk, settler=settler, sweep=sweep, tokens=_tokens(loaded))
 
 
-def _documents(loaded: Settings, rng: random.Random) -> Documents:
+def build_documents(project: str, rng: random.Random) -> Documents:
     from google.cloud import firestore
 
     from shared.adapters.firestore import Documents
 
-    return Documents(firestore.AsyncClient(project=loaded.project), rng=rng)
+    return Documents(firestore.AsyncClient(project=project), rng=rng)
 
 
-def _bell(loaded: Settings) -> Bell:
+def build_store(loaded: GenerateSettings) -> CosStore:
+    from shared.adapters.cos import CosStore
+
+    return CosStore(
+        secret_id=loaded.cos_secret_id.get_secret_value(),
+        secret_key=loaded.cos_secret_key.get_secret_value(),
+        bucket=loaded.cos_bucket,
+        region=loaded.cos_region,
+        domain=loaded.cos_domain or None,
+        scheme=loaded.cos_scheme,
+    )
+
+
+def build_bell(loaded: Settings) -> Bell:
     from shared.adapters.cloud_tasks import Bell, tasks_client
 
     return Bell(
@@ -233,6 +282,7 @@ def _bell(loaded: Settings) -> Bell:
         project=loaded.project,
         location=loaded.location,
         generate_queue=loaded.generate_queue,
+        bulk_queue=loaded.bulk_queue,
         complete_queue=loaded.complete_queue,
         events_queue=loaded.events_queue,
         generate_url=loaded.generate_url,
@@ -240,6 +290,14 @@ def _bell(loaded: Settings) -> Bell:
         service_account=loaded.tasks_service_account,
         audience=loaded.tasks_audience,
     )
+
+
+def build_settler(
+    loaded: Settings, documents: Documents, bell: Bell, clock: Clock, rng: random.Random
+) -> Settler:
+    from shared.flow.settle import Settler
+
+    return Settler(documents=documents, bell=bell, keep=loaded.keep_finished, clock=clock, rng=rng)
 
 
 def _tokens(loaded: Settings) -> TaskTokens:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 
@@ -25,7 +25,7 @@ class SystemClock:
 
 
 def unix_ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)
+    return (moment - from_unix_ms(0)) // timedelta(milliseconds=1)
 
 
 def from_unix_ms(value: int) -> datetime:

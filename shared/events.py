@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from shared.clock import unix_ms
+from shared.clock import from_unix_ms, unix_ms
 
 TASK_CREATED: Final = "task.created"
 IMAGE_DOWNLOADED: Final = "image.downloaded"
@@ -69,6 +69,18 @@ class Event:
         if self.task_id is not None:
             envelope["taskId"] = self.task_id
         return envelope
+
+
+def read_envelope(envelope: dict[str, Any]) -> Event:
+    return Event(
+        event_id=envelope["eventId"],
+        event_type=envelope["eventType"],
+        task_id=envelope.get("taskId"),
+        trace_id=envelope["traceId"],
+        timestamp=from_unix_ms(envelope["timestamp"]),
+        source=envelope["source"],
+        payload=envelope["payload"],
+    )
 
 
 def subscribers_of(event_type: str) -> list[str]:

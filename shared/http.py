@@ -31,7 +31,7 @@ def problem_response(problem: Problem) -> JSONResponse:
 async def read_body(request: Request, *, most: int) -> bytes:
     """The body, unless it is larger than `most`; a declared length is not believed."""
     declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared[:12]) > most:
+    if declared.isascii() and declared.isdigit() and int(declared[:12]) > most:
         raise Problem("BODY_TOO_LARGE", f"最多 {most} 字节 / at most {most} bytes")
     chunks: list[bytes] = []
     size = 0

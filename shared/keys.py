@@ -32,8 +32,31 @@ class Slot:
     quota_domain: str
     weight: int
     free_at: datetime
-    version: Any
+    last_used: datetime | None = None
+    version: Any = None
     """The fencing token: the update time of the document that this was read from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What is known about a quota domain's quota for one model."""
+
+    cool_until: datetime | None = None
+    hits: int = 0
+    """Coolings since the last success: while there are any, the domain is tried with one call at a time."""
+    probe_until: datetime | None = None
+    """Somebody's one call is under way, until then at the latest."""
+
+    def blocked_until(self, now: datetime) -> datetime:
+        moments = [now]
+        if self.cool_until is not None:
+            moments.append(self.cool_until)
+        if self.hits and self.probe_until is not None:
+            moments.append(self.probe_until)
+        return max(moments)
+
+
+HEALTHY = Health()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +64,19 @@ class PoolView:
     """What a process believes about the pool; being wrong costs a lost race, never a slot used twice."""
 
     keys: Mapping[str, Key] = field(default_factory=dict)
-    cooling: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
-    """(quota domain, model) → until when."""
+    health: Mapping[tuple[str, str], Health] = field(default_factory=dict)
+    """(quota domain, model) → its health; absent: nothing was ever wrong."""
     slots: Mapping[str, Slot] = field(default_factory=dict)
 
-    def usable(self, slot: Slot, model: str, now: datetime) -> bool:
+    def health_of(self, quota_domain: str, model: str) -> Health:
+        return self.health.get((quota_domain, model), HEALTHY)
+
+    def in_service(self, slot: Slot) -> bool:
         key = self.keys.get(slot.key_id)
-        if key is None or not key.enabled or slot.number >= key.max_concurrent:
-            return False
-        until = self.cooling.get((slot.quota_domain, model))
-        return until is None or until <= now
+        return key is not None and key.enabled and slot.number < key.max_concurrent
+
+    def usable(self, slot: Slot, model: str, now: datetime) -> bool:
+        return self.in_service(slot) and self.health_of(slot.quota_domain, model).blocked_until(now) <= now
 
 
 def in_order(
@@ -64,22 +90,30 @@ def in_order(
     in_use = Counter(
         slot.key_id for slot in view.slots.values() if slot.free_at > now or slot.slot_id in promised
     )
+    probed = being_probed(view, model=model, promised=promised)
     free = [
         slot
         for slot in view.slots.values()
-        if slot.free_at <= now and slot.slot_id not in promised and view.usable(slot, model, now)
+        if slot.free_at <= now
+        and slot.slot_id not in promised
+        and slot.quota_domain not in probed
+        and view.usable(slot, model, now)
     ]
     rng.shuffle(free)
     return sorted(free, key=lambda slot: in_use[slot.key_id] / slot.weight)
 
 
+def being_probed(view: PoolView, *, model: str, promised: Iterable[str]) -> set[str]:
+    """The recovering quota domains whose one call this process has promised to somebody already."""
+    domains = {view.slots[slot_id].quota_domain for slot_id in promised if slot_id in view.slots}
+    return {domain for domain in domains if view.health_of(domain, model).hits}
+
+
 def earliest_free(view: PoolView, *, model: str, now: datetime) -> datetime | None:
-    """When a slot may be free at the latest known moment; none when no key is enabled at all."""
+    """When, as far as is known, a slot will be free; none when no key is in service at all."""
     moments = [
-        max(slot.free_at, view.cooling.get((slot.quota_domain, model), slot.free_at))
+        max(slot.free_at, view.health_of(slot.quota_domain, model).blocked_until(now))
         for slot in view.slots.values()
-        if (key := view.keys.get(slot.key_id)) is not None
-        and key.enabled
-        and slot.number < key.max_concurrent
+        if view.in_service(slot)
     ]
     return max(now, min(moments)) if moments else None

@@ -48,6 +48,7 @@ class CloudFormatter(logging.Formatter):
             "severity": record.levelname,
             "message": record.getMessage(),
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "pid": record.process,
         }
         source = getattr(record, "source", None)
         if source is not None:

@@ -22,9 +22,19 @@ CODES: Final[dict[str, tuple[int, str, bool]]] = {
         "该 Idempotency-Key 已用于不同的请求 / This Idempotency-Key belongs to another request",
         False,
     ),
-    "LOGIN_REFUSED": (401, "微信登录失败,请重新登录 / WeChat refused the login code", False),
-    "UPSTREAM_UNAVAILABLE": (503, "服务暂时不可用,请稍后重试 / Temporarily unavailable, try again", True),
-    "INTERNAL": (500, "服务器内部错误,请稍后重试 / Something went wrong on our side, try again", True),
+    "LOGIN_REFUSED": (401, "微信登录失败，请重新登录 / WeChat refused the login code", False),
+    "TOO_MANY_OPEN_TASKS": (
+        429,
+        "进行中的任务过多，请稍后再试 / Too many tasks are under way, try again later",
+        True,
+    ),
+    "DAILY_LIMIT_REACHED": (429, "今日生成数量已达上限 / Today's limit of pictures is reached", True),
+    "TOO_MANY_STREAMS": (503, "连接过多，请稍后重试 / Too many live connections, try again", True),
+    "ALREADY_FINAL": (409, "任务已结束 / The task has already ended", False),
+    "NOTHING_TO_RETRY": (409, "没有失败的图片需要重试 / No shot of this task has failed", False),
+    "SHOT_NOT_FINISHED": (409, "该图片尚未完成 / This shot is not finished yet", False),
+    "UPSTREAM_UNAVAILABLE": (503, "服务暂时不可用，请稍后重试 / Temporarily unavailable, try again", True),
+    "INTERNAL": (500, "服务器内部错误，请稍后重试 / Something went wrong on our side, try again", True),
 }
 """code → (HTTP status, title, whether the same request may succeed later)."""
 

@@ -15,6 +15,9 @@ MOST_ATTEMPTS: Final = 24
 """No shot is claimed more often than this, whatever the reasons: a crash loop ends here."""
 
 
+_MOST_DOUBLINGS: Final = 4
+
+
 class KeyEffect(Enum):
     """What a failure means for the key that was used."""
 
@@ -56,6 +59,10 @@ POLICIES: Final[dict[str, Policy]] = {
 }
 
 
+KEYS_OWN_FAULT: Final = frozenset({"INVALID_API_KEY", "INSUFFICIENT_QUOTA"})
+"""A shot goes on with another key, and ends with such a code only when there is none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     code: str
@@ -93,11 +100,12 @@ def decide(
     policy = POLICIES[error.code]
     if policy.most is not None and retries.get(error.code, 0) >= policy.most:
         return GiveUp(code=error.code, retriable=True)
-    if attempts >= MOST_ATTEMPTS or (policy.effect is KeyEffect.DISABLE and not keys_left):
+    if attempts >= MOST_ATTEMPTS or (error.code in KEYS_OWN_FAULT and not keys_left):
         return GiveUp(code=error.code, retriable=True)
     wait = policy.wait
-    if isinstance(error, Transient) and error.retry_after is not None and not policy.switch_key:
-        wait = max(wait, error.retry_after)
+    if isinstance(error, Transient) and error.retry_after is not None and wait:
+        # For a quota the other side knows better than the table when it will be back.
+        wait = error.retry_after if policy.switch_key else max(wait, error.retry_after)
     if policy.switch_key and other_domain_free:
         wait = timedelta(0)
     at = now + wait
@@ -106,13 +114,16 @@ def decide(
     return Retry(code=error.code, at=at)
 
 
-def cool_until(error: LookbookError, *, now: datetime) -> datetime:
-    """Until when the quota domain of the key is left alone."""
+def cool_until(error: LookbookError, *, hits: int, now: datetime) -> datetime:
+    """Until when the quota domain of the key is left alone; `hits`: how often it has cooled since it last worked."""
     if isinstance(error, RateLimitExceeded) and error.per_day:
         return next_los_angeles_midnight(now)
     if isinstance(error, Transient) and error.retry_after is not None:
         return now + error.retry_after
-    return now + POLICIES[error.code].cooling
+    cooling = POLICIES[error.code].cooling
+    if isinstance(error, RateLimitExceeded):
+        cooling *= 2 ** min(hits, _MOST_DOUBLINGS)
+    return now + cooling
 
 
 def next_los_angeles_midnight(now: datetime) -> datetime:

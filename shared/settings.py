@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -39,6 +40,21 @@ def _split(value: Any) -> Any:
     )
 
 
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    if value and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError("is not an http(s) URL")
+    return value
+
+
+def _host_and_port(value: str) -> str:
+    if value and not re.fullmatch(r"[A-Za-z0-9._-]+:\d{1,5}", value):
+        raise ValueError("is not host:port")
+    return value
+
+
+Url = Annotated[str, AfterValidator(_url)]
+HostAndPort = Annotated[str, AfterValidator(_host_and_port)]
 HostList = Annotated[frozenset[str], BeforeValidator(_split)]
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -49,7 +65,7 @@ class ApiKey(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     id: str
-    key: SecretStr
+    key: SecretStr = Field(min_length=1)
     weight: int = Field(default=10, ge=1, le=1000)
     max_concurrent: int = Field(default=3, ge=1, le=100, alias="maxConcurrent")
     quota_domain: str = Field(default="", alias="quotaDomain", max_length=100)
@@ -91,7 +107,12 @@ def _unique_ids(keys: list[ApiKey]) -> list[ApiKey]:
     return keys
 
 
-ApiKeys = Annotated[list[ApiKey], BeforeValidator(_parse_keys)]
+ApiKeys = Annotated[list[ApiKey], BeforeValidator(_parse_keys), AfterValidator(_unique_ids)]
+
+
+def slots_of(keys: Sequence[ApiKey]) -> int:
+    """How many pictures a pool can draw at once."""
+    return sum(key.max_concurrent for key in keys)
 
 
 class Settings(BaseModel):
@@ -101,29 +122,22 @@ class Settings(BaseModel):
 
     project: str = Field(alias="GOOGLE_CLOUD_PROJECT", min_length=1)
     location: str = Field(default="asia-east1", alias="GOOGLE_CLOUD_LOCATION", min_length=1)
-    firestore_emulator: str = Field(default="", alias="FIRESTORE_EMULATOR_HOST")
-    tasks_emulator: str = Field(default="", alias="CLOUD_TASKS_EMULATOR_HOST")
-    generate_url: str = Field(alias="GENERATE_URL")
-    complete_url: str = Field(alias="COMPLETE_URL")
+    firestore_emulator: HostAndPort = Field(default="", alias="FIRESTORE_EMULATOR_HOST")
+    tasks_emulator: HostAndPort = Field(default="", alias="CLOUD_TASKS_EMULATOR_HOST")
+    generate_url: Url = Field(alias="GENERATE_URL", min_length=1)
+    complete_url: Url = Field(alias="COMPLETE_URL", min_length=1)
     generate_queue: str = Field(default="generate", alias="GENERATE_QUEUE")
+    bulk_queue: str = Field(default="generate-bulk", alias="GENERATE_BULK_QUEUE")
     complete_queue: str = Field(default="complete", alias="COMPLETE_QUEUE")
     events_queue: str = Field(default="events", alias="EVENTS_QUEUE")
     tasks_service_account: str = Field(alias="TASKS_SERVICE_ACCOUNT", min_length=3)
     tasks_audience: str = Field(alias="TASKS_AUDIENCE", min_length=1)
-    jwks_url: str = Field(default="https://www.googleapis.com/oauth2/v3/certs", alias="OIDC_JWKS_URL")
+    jwks_url: Url = Field(default="https://www.googleapis.com/oauth2/v3/certs", alias="OIDC_JWKS_URL")
     deployed: str = Field(default="", alias="K_SERVICE")
     private_hosts: HostList = Field(default=frozenset(), alias="PRIVATE_HOSTS")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", alias="LOG_LEVEL")
     task_deadline_seconds: int = Field(default=1800, ge=10, le=86_400, alias="TASK_DEADLINE_SECONDS")
     finished_days: int = Field(default=30, ge=1, le=3650, alias="KEEP_FINISHED_DAYS")
-
-    @field_validator("generate_url", "complete_url", "jwks_url")
-    @classmethod
-    def _is_url(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("is not an http(s) URL")
-        return value
 
     @model_validator(mode="after")
     def _local_only(self) -> Self:
@@ -170,7 +184,7 @@ class WeChatSettings(BaseModel):
     wechat_appid: str = Field(default="", alias="WECHAT_APPID")
     wechat_secret: SecretStr = Field(default=SecretStr(""), alias="WECHAT_SECRET")
     wechat_env: str = Field(default="", alias="WECHAT_ENV")
-    wechat_base_url: str = Field(default="https://api.weixin.qq.com", alias="WECHAT_BASE_URL")
+    wechat_base_url: Url = Field(default="https://api.weixin.qq.com", alias="WECHAT_BASE_URL")
 
 
 class EntrySettings(Settings, WeChatSettings):
@@ -178,10 +192,13 @@ class EntrySettings(Settings, WeChatSettings):
     session_secret: SecretStr = Field(default=SecretStr(""), alias="SESSION_SECRET")
     relay_secret: SecretStr = Field(default=SecretStr(""), alias="RELAY_SECRET")
     session_minutes: int = Field(default=120, ge=5, le=43_200, alias="SESSION_MINUTES")
-    callback_url: str = Field(default="", alias="CLOUD_FUNCTION_CALLBACK_URL")
+    callback_url: Url = Field(default="", alias="CLOUD_FUNCTION_CALLBACK_URL")
     callback_hosts: HostList = Field(default=frozenset(), alias="CALLBACK_HOSTS")
     source_hosts: HostList = Field(default=frozenset(), alias="SOURCE_HOSTS")
     gemini_model: str = Field(default="gemini-2.5-flash-image", alias="GEMINI_MODEL", min_length=1)
+    user_open_tasks: int = Field(default=20, ge=0, le=10_000, alias="USER_OPEN_TASKS")
+    user_pictures_per_day: int = Field(default=1000, ge=0, le=1_000_000, alias="USER_PICTURES_PER_DAY")
+    most_streams: int = Field(default=200, ge=1, le=10_000, alias="MAX_EVENT_STREAMS")
     max_body_bytes: int = Field(default=262_144, ge=1024, le=8_388_608, alias="MAX_BODY_BYTES")
 
     @model_validator(mode="after")
@@ -207,24 +224,19 @@ class EntrySettings(Settings, WeChatSettings):
 class GenerateSettings(Settings, CosSettings, WeChatSettings):
     api_keys: ApiKeys = Field(alias="GEMINI_API_KEYS")
     gemini_model: str = Field(default="gemini-2.5-flash-image", alias="GEMINI_MODEL", min_length=1)
-    gemini_base_url: str = Field(default="", alias="GOOGLE_GEMINI_BASE_URL")
+    gemini_base_url: Url = Field(default="", alias="GOOGLE_GEMINI_BASE_URL")
     gemini_timeout_seconds: float = Field(default=120, gt=0, le=900, alias="GEMINI_TIMEOUT_SECONDS")
     lease_seconds: float = Field(default=150, gt=0, le=1200, alias="LEASE_SECONDS")
     slot_wait_seconds: float = Field(default=20, ge=0, le=300, alias="SLOT_WAIT_SECONDS")
     upload_seconds: float = Field(default=60, gt=0, le=600, alias="UPLOAD_SECONDS")
     openai_api_key: SecretStr = Field(default=SecretStr(""), alias="OPENAI_API_KEY")
-    openai_base_url: str = Field(default="", alias="OPENAI_BASE_URL")
+    openai_base_url: Url = Field(default="", alias="OPENAI_BASE_URL")
     openai_model: str = Field(default="gpt-4o-mini", alias="OPENAI_MODEL", min_length=1)
     openai_timeout_seconds: float = Field(default=15, gt=0, le=60, alias="OPENAI_TIMEOUT_SECONDS")
     source_hosts: HostList = Field(default=frozenset(), alias="SOURCE_HOSTS")
     picture_format: Literal["webp", "jpeg"] = Field(default="webp", alias="PICTURE_FORMAT")
     picture_quality: int = Field(default=88, ge=1, le=100, alias="PICTURE_QUALITY")
     picture_max_edge: int = Field(default=2048, ge=256, le=8192, alias="PICTURE_MAX_EDGE")
-
-    @field_validator("api_keys")
-    @classmethod
-    def _keys(cls, value: list[ApiKey]) -> list[ApiKey]:
-        return _unique_ids(value)
 
     @model_validator(mode="after")
     def _lease_outlives_call(self) -> Self:
@@ -234,7 +246,7 @@ class GenerateSettings(Settings, CosSettings, WeChatSettings):
 
 
 class CompleteSettings(Settings):
-    callback_url: str = Field(default="", alias="CLOUD_FUNCTION_CALLBACK_URL")
+    callback_url: Url = Field(default="", alias="CLOUD_FUNCTION_CALLBACK_URL")
     callback_secret: SecretStr = Field(alias="CALLBACK_SECRET")
     callback_timeout_seconds: float = Field(default=10, gt=0, le=60, alias="CALLBACK_TIMEOUT_SECONDS")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Self
 
@@ -146,10 +146,21 @@ class Task:
     errors: tuple[dict[str, Any], ...] = ()
     metrics: dict[str, Any] | None = None
     retry_count: int = 0
+    prompt_cache: bool = True
+    """Whether a picture that this user had drawn before may be given again."""
+    counted: bool = False
+    """Whether the user's count of open tasks includes this one."""
+    cancelled_at: datetime | None = None
+    """Somebody asked for an end; the shots that are not finished by then end as cancelled."""
     marks: dict[str, datetime | None] = field(default_factory=dict)
     """The seed's time marks: processingStartedAt, promptGeneratedAt, imagesGeneratedAt, uploadCompletedAt."""
     finished: dict[str, int] | None = None
     """How many shots ended how, once the task is final."""
+
+    @property
+    def is_bulk(self) -> bool:
+        """So many shots that they go through a queue of their own and let others pass."""
+        return self.total > BULK_SHOTS
 
     def to_document(self) -> dict[str, Any]:
         return {
@@ -171,7 +182,9 @@ class Task:
             "createdAt": self.created_at,
             "updatedAt": self.updated_at,
             "deadline": self.deadline,
-            "checkAt": self.deadline,
+            "checkAt": self.created_at + LOOK_AFTER,
+            "promptCache": self.prompt_cache,
+            "counted": self.counted,
             "expireAt": self.expire_at,
             "plan": {"state": self.plan.state.value, "attempts": 0},
             "prompts": self.prompts,
@@ -211,11 +224,19 @@ class Task:
             errors=tuple(d.get("errors", [])),
             metrics=d.get("metrics"),
             retry_count=d.get("retryCount", 0),
+            prompt_cache=d.get("promptCache", True),
+            counted=d.get("counted", False),
+            cancelled_at=d.get("cancelledAt"),
             marks={name: d.get(name) for name in MARKS},
             finished=d.get("finished"),
         )
 
 
+BULK_SHOTS: Final = 20
+LOOK_AFTER: Final = timedelta(minutes=5)
+"""A task that has not ended is looked at by the sweep at least this often."""
+SHOT_GRACE: Final = timedelta(seconds=90)
+"""A shot that nobody has claimed this long after it was due is woken again by the sweep."""
 MARKS: Final = ("processingStartedAt", "promptGeneratedAt", "imagesGeneratedAt", "uploadCompletedAt")
 
 
@@ -260,9 +281,17 @@ class Shot:
     attempts: int = 0
     retries: dict[str, int] = field(default_factory=dict)
     claim: Claim | None = None
+    due_at: datetime | None = None
+    """Not to be drawn before."""
     enqueue_at: datetime | None = None
-    """When somebody has to look after the shot if nothing happens before; absent once it is final."""
+    """When the sweep has to wake the shot if nothing happens before; absent once it is final."""
+    fresh: bool = False
+    """Asked for anew: a picture from the cache will not do."""
     keys_used: tuple[str, ...] = ()
+    previous: tuple[dict[str, Any], ...] = ()
+    """Results that were replaced by asking anew."""
+    life: tuple[dict[str, Any], ...] = ()
+    """What happened to the shot, step by step, for whoever has to explain it."""
     timings: dict[str, Any] = field(default_factory=dict)
 
     def to_document(self) -> dict[str, Any]:
@@ -273,6 +302,7 @@ class Shot:
             "retries": dict(self.retries),
             "errors": list(self.errors),
             "keysUsed": list(self.keys_used),
+            "dueAt": self.due_at,
             "enqueueAt": self.enqueue_at,
         }
 
@@ -288,14 +318,20 @@ class Shot:
             attempts=d.get("attempts", 0),
             retries=d.get("retries", {}),
             claim=Claim(token=claim["token"], until=claim["until"], key_id=claim["keyId"]) if claim else None,
+            due_at=d.get("dueAt"),
             enqueue_at=d.get("enqueueAt"),
+            fresh=d.get("fresh", False),
+            previous=tuple(d.get("previous", [])),
+            life=tuple(d.get("life", [])),
             keys_used=tuple(d.get("keysUsed", [])),
             timings=d.get("timings", {}),
         )
 
 
-def final_status(*, total: int, completed: int) -> Status:
+def final_status(*, total: int, completed: int, cancelled: int = 0) -> Status:
     """What a task is called once none of its shots is left to do."""
     if completed == total:
         return Status.COMPLETED
+    if cancelled:
+        return Status.CANCELLED
     return Status.PARTIAL if completed else Status.FAILED

@@ -22,7 +22,9 @@ class WakeIn(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     task_id: str = Field(alias="taskId", min_length=1)
-    event_ids: list[str] = Field(alias="eventIds", min_length=1, max_length=100)
+    events: list[dict[str, Any]] = Field(default_factory=list, max_length=100)
+    """Envelopes of events that have just been written."""
+    event_ids: list[str] = Field(default_factory=list, alias="eventIds", max_length=100)
     subscriber: str | None = None
 
 
@@ -36,21 +38,27 @@ async def complete(request: Request) -> Response:
         await built.tokens.check(request.headers)
         if request.url.path.rstrip("/").endswith("/sweep"):
             return JSONResponse(await built.sweep.run())
-        wake = parse(WakeIn, request, await read_body(request, most=65_536))
+        wake = parse(WakeIn, request, await read_body(request, most=1_048_576))
         return JSONResponse(await _handle(built, wake))
     except Problem as problem:
         return problem_response(problem)
 
 
 async def _handle(built: bootstrap.CompleteApp, wake: WakeIn) -> dict[str, Any]:
+    from shared.events import read_envelope
     from shared.flow.complete import NotDelivered
 
-    if wake.subscriber is None:
-        await built.desk.tell(wake.task_id, wake.event_ids)
+    if wake.subscriber is not None:
+        try:
+            await built.desk.deliver(wake.task_id, wake.event_ids[0], wake.subscriber)
+        except NotDelivered as error:
+            # 500, so that Cloud Tasks tries again with its backoff; 429 and 503 would slow the whole queue.
+            raise Problem("INTERNAL", str(error)) from error
+        return {"outcome": "delivered"}
+    if wake.events:
+        await built.desk.tell(wake.task_id, [read_envelope(envelope) for envelope in wake.events])
         return {"outcome": "told"}
-    try:
-        await built.desk.deliver(wake.task_id, wake.event_ids[0], wake.subscriber)
-    except NotDelivered as error:
-        # 500, so that Cloud Tasks tries again with its backoff; 429 and 503 would slow the whole queue.
-        raise Problem("INTERNAL", str(error)) from error
-    return {"outcome": "delivered"}
+    if wake.event_ids:
+        await built.desk.look_and_tell(wake.task_id, wake.event_ids)
+        return {"outcome": "looked"}
+    return {"outcome": await built.settler.settle(wake.task_id)}

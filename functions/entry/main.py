@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import functions_framework.aio
-from fastapi import FastAPI
 from starlette.requests import Request
+from starlette.responses import Response
 
 from shared import bootstrap
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 bootstrap.check_settings("entry")
 
@@ -21,6 +26,6 @@ api = bootstrap.Once(_build)
 
 
 @functions_framework.aio.http
-async def entry(request: Request) -> FastAPI:
-    """functions-framework calls what is returned as the ASGI application that it is."""
-    return api()
+async def entry(request: Request) -> Response:
+    # functions-framework calls what is returned as an ASGI application, and that is all a Response is to it.
+    return cast(Response, api())

@@ -10,9 +10,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from google.api_core.exceptions import GoogleAPICallError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from shared import api
 from shared.adapters.firestore import Document
@@ -26,7 +28,7 @@ from shared.http import parse, problem_response, read_body, trace_of
 from shared.ids import digest, new_trace_id
 from shared.logs import Log, carry_trace
 from shared.problems import FieldProblem, Problem
-from shared.task import Task
+from shared.task import Shot, Task
 
 _TASK_ID: Final = re.compile(r"task_[a-z0-9]{1,40}")
 _IDEMPOTENCY_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -53,12 +55,22 @@ def build_api(app: EntryApp) -> FastAPI:
         status = getattr(error, "status_code", 500)
         return problem_response(Problem(_HTTP_CODES.get(status, "INTERNAL")))
 
+    async def unreadable(_: Request, error: Exception) -> Response:
+        log.error("store.unavailable", reason=type(error).__name__)
+        return problem_response(Problem("UPSTREAM_UNAVAILABLE", retry_after=2))
+
+    async def not_found(_: Request, error: Exception) -> Response:
+        return problem_response(Problem("NOT_FOUND"))
+
     async def crash(_: Request, error: Exception) -> Response:
         log.error("request.crashed", exc_info=error)
         return problem_response(Problem("INTERNAL"))
 
     web.add_exception_handler(Problem, problem)
     web.add_exception_handler(HTTPException, http_error)
+    web.add_exception_handler(GoogleAPICallError, unreadable)
+    # Path parameters of the wrong shape are all that FastAPI itself can refuse here.
+    web.add_exception_handler(RequestValidationError, not_found)
     web.add_exception_handler(Exception, crash)
 
     async def identify(request: Request, body: bytes = b"") -> Caller:
@@ -108,7 +120,9 @@ def build_api(app: EntryApp) -> FastAPI:
             headers["retry-after"] = str(_POLL_SECONDS)
         if etag in (tag.strip() for tag in request.headers.get("if-none-match", "").split(",")):
             return Response(status_code=304, headers=headers)
-        return JSONResponse(api.show(task, shots), headers=headers)
+        return JSONResponse(
+            api.show(task, [Shot.from_document(shot.fields) for shot in shots]), headers=headers
+        )
 
     async def listing(request: Request) -> Response:
         caller = await identify(request)
@@ -120,6 +134,50 @@ def build_api(app: EntryApp) -> FastAPI:
         if len(tasks) > size:
             page["nextPageToken"] = write_page_token(tasks[size - 1].created_at)
         return JSONResponse(page, headers={"cache-control": "private, no-cache"})
+
+    async def cancel(request: Request, task_id: str) -> Response:
+        """Unfinished shots stop, finished ones stay; 409 when the task has already ended."""
+        task = await own(request, task_id)
+        return changed(task, await app.changes.cancel(task_id))
+
+    async def retry(request: Request, task_id: str) -> Response:
+        """The failed shots are tried again."""
+        task = await own(request, task_id)
+        again = await app.changes.retry(task_id)
+        return changed(task, "processing", retried=again)
+
+    async def regenerate(request: Request, task_id: str, index: int) -> Response:
+        """A finished shot is drawn anew."""
+        task = await own(request, task_id)
+        if not 0 <= index < task.total:
+            raise Problem("NOT_FOUND")
+        await app.changes.regenerate(task_id, index)
+        return changed(task, "processing", index=index)
+
+    async def own(request: Request, task_id: str) -> Task:
+        body = await read_body(request, most=app.settings.max_body_bytes)
+        task, _ = await find(task_id, await identify(request, body))
+        carry_trace(task.trace_id)
+        return task
+
+    def changed(task: Task, status: str, **more: Any) -> Response:
+        answer = api.accepted(task.task_id, status, task.total) | more
+        return JSONResponse(
+            answer, 202, {"location": f"/tasks/{task.task_id}", "retry-after": str(_POLL_SECONDS)}
+        )
+
+    async def events(request: Request, task_id: str) -> Response:
+        """What happened so far, or, with `Accept: text/event-stream`, what happens from now on."""
+        await find(task_id, await identify(request))
+        after = request.query_params.get("after")
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            page = await app.follower.page(task_id, after)
+            return JSONResponse(page, headers={"cache-control": "private, no-cache"})
+        return StreamingResponse(
+            app.follower.stream(task_id, request.headers.get("last-event-id") or after),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
 
     async def session(request: Request) -> Response:
         """A `wx.login` code for a token; only with AUTH_MODE=wechat."""
@@ -159,6 +217,12 @@ def build_api(app: EntryApp) -> FastAPI:
     web.add_api_route("/", submit, methods=["POST"], include_in_schema=False)
     web.add_api_route("/tasks", listing, methods=["GET"])
     web.add_api_route("/tasks/{task_id}", show, methods=["GET"])
+    web.add_api_route("/tasks/{task_id}/events", events, methods=["GET"])
+    web.add_api_route("/tasks/{task_id}:cancel", cancel, methods=["POST"], status_code=202)
+    web.add_api_route("/tasks/{task_id}:retry", retry, methods=["POST"], status_code=202)
+    web.add_api_route(
+        "/tasks/{task_id}/shots/{index}:regenerate", regenerate, methods=["POST"], status_code=202
+    )
     web.add_api_route("/session", session, methods=["POST"])
     web.add_api_route("/health", health, methods=["GET"])
     web.add_api_route("/ready", ready, methods=["GET"])
@@ -181,7 +245,7 @@ def check_hosts(app: EntryApp, task: TaskIn) -> None:
     """Addresses that could never be fetched or called are refused at the door; the rest is checked when dialled."""
     fields: list[FieldProblem] = []
     for number, url in enumerate(task.images):
-        if not _is_acceptable(url, app, app.settings.source_hosts):
+        if not url.startswith("cloud://") and not _is_acceptable(url, app, app.settings.source_hosts):
             fields.append(
                 FieldProblem(
                     pointer=f"/images/{number}", message="不允许的图片地址 / this host is not allowed"
@@ -202,8 +266,6 @@ def check_hosts(app: EntryApp, task: TaskIn) -> None:
 
 def _is_acceptable(url: str, app: EntryApp, allowed: frozenset[str]) -> bool:
     parts = urlsplit(url)
-    if parts.scheme == "cloud":
-        return True
     host = (parts.hostname or "").lower()
     if f"{host}:{parts.port}" in app.settings.private_hosts:
         return True
@@ -214,7 +276,7 @@ def _is_acceptable(url: str, app: EntryApp, allowed: frozenset[str]) -> bool:
 
 
 def page_size(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:6]) <= 100:
+    if not re.fullmatch(r"[1-9]\d?|100", text, re.ASCII):
         raise Problem("INVALID_REQUEST", "pageSize 应为 1 至 100 / pageSize is a number from 1 to 100")
     return int(text)
 

@@ -24,6 +24,8 @@ class WakeIn(BaseModel):
     version: str = Field(min_length=1)
     attempts: int = Field(default=0, ge=0)
     waits: int = Field(default=0, ge=0)
+    fresh: bool = False
+    bulk: bool = False
 
 
 @functions_framework.aio.http
@@ -36,7 +38,7 @@ async def generate(request: Request) -> Response:
         wake = parse(WakeIn, request, await read_body(request, most=65_536))
     except Problem as problem:
         return problem_response(problem)
-    from shared.flow.generate import ShotWake
+    from shared.flow.claim import ShotWake
 
     trace_id = trace_of(request) or "0" * 31 + "1"
     carry_trace(trace_id)
@@ -47,6 +49,8 @@ async def generate(request: Request) -> Response:
             version=wake.version,
             attempts=wake.attempts,
             waits=wake.waits,
+            fresh=wake.fresh,
+            bulk=wake.bulk,
             trace_id=trace_id,
         )
     )

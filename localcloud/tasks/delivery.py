@@ -6,32 +6,19 @@ import asyncio
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 
-import httpx2
-
 from localcloud.faults import Faults
 from localcloud.tasks.counts import Counts
 from localcloud.tasks.dispatcher import Deliver
+from localcloud.tasks.http1 import Http1Client, NoAnswer, NoConnection
 from localcloud.tasks.oidc import Signer
 from localcloud.tasks.task import Delivery, Outcome
 from shared.clock import Clock
 
 _LONGEST_RETRY_AFTER = timedelta(hours=1)
-_BODY_READ = 64 * 1024
-"""An answer up to this size is read, so that its connection can be used again; a longer one is cut off."""
-
-
-def http_client() -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(
-        # Connections idle for 1.5 s are not used again: gunicorn closes them after two.
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=500, keepalive_expiry=1.5),
-        timeout=httpx2.Timeout(None, connect=10.0),
-        follow_redirects=False,
-        trust_env=False,
-    )
 
 
 class HttpDelivery:
-    def __init__(self, client: httpx2.AsyncClient, *, signer: Signer, clock: Clock) -> None:
+    def __init__(self, client: Http1Client, *, signer: Signer, clock: Clock) -> None:
         self._client = client
         self._signer = signer
         self._clock = clock
@@ -42,26 +29,16 @@ class HttpDelivery:
         if call.token is not None:
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
             headers["Authorization"] = f"Bearer {self._signer.bearer(call.token)}"
-        request = self._client.build_request(
-            call.method,
-            call.url,
-            headers=[(name.encode(), value.encode()) for name, value in headers.items()],
-            content=call.body or None,
-        )
         try:
-            response = await self._client.send(request, stream=True)
-            try:
-                await _drain(response)
-            finally:
-                await response.aclose()
-        except httpx2.ConnectError:
-            return Outcome(status=None, reason="Connection failed")
-        except httpx2.TransportError as error:
-            return Outcome(status=None, reason=f"No answer ({type(error).__name__})")
+            answer = await self._client.send(call.method, call.url, headers, call.body)
+        except NoConnection as error:
+            return Outcome(status=None, reason=f"Connection failed ({error})")
+        except NoAnswer as error:
+            return Outcome(status=None, reason=f"No answer ({error})")
         return Outcome(
-            status=response.status_code,
-            reason=f"HTTP status code {response.status_code}",
-            retry_after=_retry_after(response.headers.get("retry-after"), self._clock.now()),
+            status=answer.status,
+            reason=f"HTTP status code {answer.status}",
+            retry_after=_retry_after(answer.headers.get("retry-after"), self._clock.now()),
         )
 
 
@@ -102,14 +79,6 @@ class FaultyDelivery:
         first = await self._deliver(delivery)
         await self._deliver(delivery)
         return first
-
-
-async def _drain(response: httpx2.Response) -> None:
-    size = 0
-    async for chunk in response.aiter_raw():
-        size += len(chunk)
-        if size > _BODY_READ:
-            return
 
 
 def _retry_after(value: str | None, now: datetime) -> timedelta | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -51,6 +52,8 @@ class Dispatcher:
         self._journal = journal
         self._pace = Pace(queue.rate_limits, clock.now())
         self._entries: dict[str, _Entry] = {}
+        self._order: list[_Entry] = []
+        """In the order of creation, with gone ones among them until they are too many."""
         self._heap: list[tuple[datetime, int, _Entry]] = []
         self._tickets = 0
         self._running = 0
@@ -76,6 +79,7 @@ class Dispatcher:
     def add(self, task: Task) -> None:
         entry = _Entry(task)
         self._entries[task.name] = entry
+        self._order.append(entry)
         self._wait(entry)
         self._pump()
 
@@ -83,9 +87,13 @@ class Dispatcher:
         entry = self._entries.get(name)
         return entry.task if entry else None
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks_after(self, number: int) -> Iterator[Task]:
         """In the order of creation."""
-        return (entry.task for entry in self._entries.values())
+        start = bisect_right(self._order, number, key=lambda entry: entry.task.number)
+        for index in range(start, len(self._order)):
+            entry = self._order[index]
+            if self._entries.get(entry.task.name) is entry:
+                yield entry.task
 
     def remove(self, name: str) -> bool:
         """Whether it was there. An attempt under way goes on; its answer will mean nothing."""
@@ -99,6 +107,7 @@ class Dispatcher:
     def clear(self) -> list[str]:
         names = list(self._entries)
         self._entries.clear()
+        self._order.clear()
         self._heap.clear()
         return names
 
@@ -133,6 +142,8 @@ class Dispatcher:
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._entries):
             self._heap = [item for item in self._heap if item[2].ticket == item[1]]
             heapq.heapify(self._heap)
+        if len(self._order) > 64 and len(self._order) > 2 * len(self._entries):
+            self._order = list(self._entries.values())
 
     def _pump(self) -> None:
         """Start everything that may start now, and see to being woken when the next thing may."""
@@ -181,7 +192,7 @@ class Dispatcher:
             self._timer = None
 
     def _start(self, entry: _Entry, now: datetime, *, forced_at: datetime | None = None) -> None:
-        delivery = delivery_of(entry.task, self._queue.name)
+        delivery = delivery_of(entry.task, self._queue)
         progress = entry.task.progress.dispatched(now)
         entry.task = replace(entry.task, progress=progress)
         entry.ticket = None
@@ -229,8 +240,7 @@ class Dispatcher:
 
     def _settle(self, entry: _Entry, attempt: Attempt, outcome: Outcome, forced_at: datetime | None) -> None:
         now = self._clock.now()
-        if outcome.is_overload:
-            self._pace.slow_down(now)
+        self._pace.answered(now, failed=not outcome.is_success, overloaded=outcome.is_overload)
         task = entry.task
         if self._entries.get(task.name) is not entry:
             return
@@ -256,4 +266,5 @@ class Dispatcher:
     def _end(self, entry: _Entry) -> None:
         entry.ticket = None
         self._entries.pop(entry.task.name, None)
+        self._forget_stale()
         self._journal.ended(self._queue.name, [entry.task.name])

@@ -13,7 +13,7 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from localcloud.tasks.task import OAuthToken, OidcToken
+from localcloud.tasks.call import OidcToken, Token
 from shared.clock import Clock
 
 ISSUER = "https://accounts.google.com"
@@ -41,13 +41,13 @@ class Signer:
         self._kid = hashlib.sha256(der).hexdigest()[:40]
         jwk = jwt.algorithms.RSAAlgorithm.to_jwk(public, as_dict=True)
         self._jwk = {"kty": jwk["kty"], "n": jwk["n"], "e": jwk["e"]}
-        self._minted: dict[OidcToken | OAuthToken, _Minted] = {}
+        self._minted: dict[Token, _Minted] = {}
 
     @property
     def jwks(self) -> dict[str, Any]:
         return {"keys": [{**self._jwk, "alg": "RS256", "use": "sig", "kid": self._kid}]}
 
-    def bearer(self, wanted: OidcToken | OAuthToken) -> str:
+    def bearer(self, wanted: Token) -> str:
         now = self._clock.now()
         minted = self._minted.get(wanted)
         if minted is None or minted.expires - now < _FRESH_ENOUGH:

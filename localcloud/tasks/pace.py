@@ -7,6 +7,10 @@ from datetime import datetime
 from localcloud.tasks.queue import RateLimits
 
 _SLOWEST = 1 / 64
+_SLOWEST_FOR_ERRORS = 1 / 8
+_SAMPLE = 50
+"""How many answers in a row are looked at for their errors."""
+_MANY_ERRORS = 40
 _RECOVERY_SECONDS = 5.0
 """How long a slowed-down queue takes to double its pace again."""
 _ALMOST = 1e-6
@@ -21,6 +25,8 @@ class Pace:
         self._tokens = float(limits.max_burst_size)
         self._factor = 1.0
         self._at = now
+        self._answers = 0
+        self._errors = 0
 
     def change(self, limits: RateLimits, now: datetime) -> None:
         self._advance(now)
@@ -38,10 +44,22 @@ class Pace:
     def take(self) -> None:
         self._tokens = max(0.0, self._tokens - 1.0)
 
-    def slow_down(self, now: datetime) -> None:
-        """The worker answered 429 or 503: half the pace, and no burst that would hide it."""
+    def answered(self, now: datetime, *, failed: bool, overloaded: bool) -> None:
+        """Half the pace after a 429 or 503, and after a run of answers that were nearly all errors."""
+        if overloaded:
+            self._slow_down(now, _SLOWEST)
+        self._answers += 1
+        self._errors += failed
+        if self._answers < _SAMPLE:
+            return
+        if self._errors >= _MANY_ERRORS:
+            self._slow_down(now, _SLOWEST_FOR_ERRORS)
+        self._answers = self._errors = 0
+
+    def _slow_down(self, now: datetime, slowest: float) -> None:
+        """No burst may hide it either."""
         self._advance(now)
-        self._factor = max(_SLOWEST, self._factor / 2)
+        self._factor = min(self._factor, max(slowest, self._factor / 2))
         self._tokens = min(self._tokens, self._limits.max_burst_size * self._factor)
 
     def _advance(self, now: datetime) -> None:

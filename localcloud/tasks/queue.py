@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum
 
+from localcloud.tasks.call import HttpTarget
 from localcloud.tasks.errors import InvalidArgument
 
 RETENTION = timedelta(days=31)
 """A task is deleted at this age, whether it ran or not."""
+
+
+_SLOWEST_RATE = 1e-7
+"""One task in four months: longer than any task lives, and no number that overflows when it is divided by."""
 
 
 class QueueState(IntEnum):
@@ -27,10 +32,16 @@ class RateLimits:
     max_concurrent_dispatches: int = 1000
 
     def __post_init__(self) -> None:
-        if not 0 < self.max_dispatches_per_second <= 500:
-            raise InvalidArgument("RateLimits.max_dispatches_per_second must be above 0 and at most 500.")
-        if not 0 < self.max_concurrent_dispatches <= 5000:
-            raise InvalidArgument("RateLimits.max_concurrent_dispatches must be between 1 and 5000.")
+        if self.max_dispatches_per_second < 0:
+            raise InvalidArgument("RateLimits.maxDispatchesPerSecond cannot be negative.")
+        if not self.max_dispatches_per_second <= 500:  # nor is NaN
+            raise InvalidArgument("RateLimits.maxDispatchesPerSecond must be less than or equal to 500.")
+        if self.max_dispatches_per_second < _SLOWEST_RATE:
+            raise InvalidArgument(f"RateLimits.maxDispatchesPerSecond must be at least {_SLOWEST_RATE}.")
+        if self.max_concurrent_dispatches < 0:
+            raise InvalidArgument("RateLimits.maxConcurrentDispatches cannot be negative.")
+        if self.max_concurrent_dispatches > 5000:
+            raise InvalidArgument("RateLimits.maxConcurrentDispatches must be less than or equal to 5000.")
 
     @property
     def max_burst_size(self) -> int:
@@ -49,16 +60,20 @@ class RetryConfig:
     max_doublings: int = 16
 
     def __post_init__(self) -> None:
-        if self.max_attempts < -1 or self.max_attempts == 0:
-            raise InvalidArgument("RetryConfig.max_attempts must be -1 (no limit) or at least 1.")
+        if self.max_attempts < -1:
+            raise InvalidArgument("RetryConfig.maxAttempts must be greater or equal to -1.")
         if self.max_retry_duration < timedelta(0):
-            raise InvalidArgument("RetryConfig.max_retry_duration must not be negative.")
-        if self.min_backoff < timedelta(0) or self.max_backoff < timedelta(0):
-            raise InvalidArgument("RetryConfig.min_backoff and max_backoff must not be negative.")
+            raise InvalidArgument("RetryConfig.maxRetryDuration cannot be negative.")
+        if self.min_backoff < timedelta(0):
+            raise InvalidArgument("RetryConfig.minBackoff cannot be negative.")
+        if self.max_backoff < timedelta(0):
+            raise InvalidArgument("RetryConfig.maxBackoff cannot be negative.")
         if self.min_backoff > self.max_backoff:
-            raise InvalidArgument("RetryConfig.min_backoff must not be longer than max_backoff.")
+            raise InvalidArgument(
+                "RetryConfig.minBackoff must be less than or equal to RetryConfig.maxBackoff."
+            )
         if self.max_doublings < 0:
-            raise InvalidArgument("RetryConfig.max_doublings must not be negative.")
+            raise InvalidArgument("RetryConfig.maxDoublings cannot be negative.")
 
     def backoff(self, retry: int) -> timedelta:
         """The wait before the given retry (1 is the first): doubling, then straight on, then level."""
@@ -66,7 +81,9 @@ class RetryConfig:
         steps_after = retry - 1 - doublings
         # 2**64 already exceeds any max_backoff: a larger power would only cost memory.
         interval = self.min_backoff.total_seconds() * 2 ** min(doublings, 64) * (1 + steps_after)
-        return timedelta(seconds=min(interval, self.max_backoff.total_seconds()))
+        # A wait that outlives the task is as good as the longest one, and a date that far off overflows.
+        longest = min(self.max_backoff, 2 * RETENTION).total_seconds()
+        return timedelta(seconds=min(interval, longest))
 
     def is_exhausted(self, *, attempts: int, first_attempt: datetime, now: datetime) -> bool:
         """Both limits must be reached, of those that are set; with none set only old age ends a task."""
@@ -87,8 +104,9 @@ class Queue:
     state: QueueState = QueueState.RUNNING
     purge_time: datetime | None = None
     log_sampling_ratio: float | None = None
+    http_target: HttpTarget | None = None
 
     def __post_init__(self) -> None:
         ratio = self.log_sampling_ratio
         if ratio is not None and not 0 <= ratio <= 1:
-            raise InvalidArgument("StackdriverLoggingConfig.sampling_ratio must be between 0 and 1.")
+            raise InvalidArgument("StackdriverLoggingConfig.samplingRatio must be between 0.0 and 1.0.")

@@ -5,7 +5,6 @@ It works on the raw protobuf classes: proto-plus costs ten times as much per mes
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -13,19 +12,19 @@ from typing import Any, Final
 
 from google.cloud.tasks_v2 import types
 
+from localcloud.tasks import target_messages
 from localcloud.tasks.errors import InvalidArgument, Unimplemented
-from localcloud.tasks.queue import Queue, QueueState, RateLimits, RetryConfig
+from localcloud.tasks.queue import Queue, RateLimits, RetryConfig
 from localcloud.tasks.times import to_timedelta
 
 QueuePb: Final[Any] = types.Queue.pb()
-_UNIMPLEMENTED = ("app_engine_routing_override", "http_target")
+_ROUTING = "app_engine_routing_override"
 
 
 def queue_from_pb(pb: Any, *, like: Queue) -> Queue:
     """The settings of `pb`, unset ones at Google's defaults; what a caller can't set stays as in `like`."""
-    for name in _UNIMPLEMENTED:
-        if pb.HasField(name):
-            raise Unimplemented(f"Queue.{name} is not implemented by localcloud.")
+    if pb.HasField(_ROUTING):
+        raise Unimplemented(f"Queue.{_ROUTING} (App Engine targets) is not implemented by localcloud.")
     limits = pb.rate_limits
     defaults = RateLimits()
     logging = pb.stackdriver_logging_config if pb.HasField("stackdriver_logging_config") else None
@@ -37,6 +36,7 @@ def queue_from_pb(pb: Any, *, like: Queue) -> Queue:
         ),
         retry_config=retry_from_pb(pb.retry_config, base=RetryConfig()),
         log_sampling_ratio=logging.sampling_ratio if logging else None,
+        http_target=target_messages.target_from_pb(pb.http_target) if pb.HasField("http_target") else None,
     )
 
 
@@ -72,7 +72,7 @@ def masked_change(pb: Any, paths: list[str]) -> Callable[[Queue], Queue]:
         merged = queue_to_pb(queue)
         for path in paths:
             parts = path.split(".")
-            _copy_field(pb, merged, parts[:1] if parts[0] in _UNIMPLEMENTED else parts)
+            _copy_field(pb, merged, parts[:1] if parts[0] == _ROUTING else parts)
         return queue_from_pb(merged, like=queue)
 
     return change
@@ -92,11 +92,17 @@ def _copy_field(source: Any, target: Any, path: list[str]) -> None:
         source, target = getattr(source, part), getattr(target, part)
     name = path[-1]
     target.ClearField(name)
-    value = getattr(source, name)
-    if not hasattr(value, "DESCRIPTOR"):
-        setattr(target, name, value)
+    field = source.DESCRIPTOR.fields_by_name[name]
+    if field.is_repeated:
+        getattr(target, name).extend(getattr(source, name))
+    elif not field.has_presence:
+        setattr(target, name, getattr(source, name))
     elif source.HasField(name):
-        getattr(target, name).CopyFrom(value)
+        value = getattr(source, name)
+        if field.message_type is None:
+            setattr(target, name, value)
+        else:
+            getattr(target, name).CopyFrom(value)
 
 
 def queue_to_pb(queue: Queue) -> Any:
@@ -111,6 +117,8 @@ def queue_to_pb(queue: Queue) -> Any:
     if queue.log_sampling_ratio is not None:
         pb.stackdriver_logging_config.sampling_ratio = queue.log_sampling_ratio
         pb.stackdriver_logging_config.SetInParent()
+    if queue.http_target:
+        target_messages.fill_target(pb.http_target, queue.http_target)
     return pb
 
 
@@ -121,16 +129,3 @@ def fill_retry(pb: Any, retry: RetryConfig) -> None:
     pb.max_backoff.FromTimedelta(retry.max_backoff)
     if retry.max_retry_duration:
         pb.max_retry_duration.FromTimedelta(retry.max_retry_duration)
-
-
-def queue_filter(text: str) -> Callable[[Queue], bool]:
-    """The one filter that Google's documentation shows; another is refused rather than ignored."""
-    if not text.strip():
-        return lambda _: True
-    match = re.fullmatch(r"\s*state\s*(:|=|!=)\s*\"?(\w+)\"?\s*", text)
-    if not match:
-        raise Unimplemented("ListQueuesRequest.filter is implemented by localcloud for `state` alone.")
-    wanted, negated = match[2].upper(), match[1] == "!="
-    if wanted not in {"RUNNING", "PAUSED", "DISABLED"}:
-        raise InvalidArgument(f"{match[2]!r} is not a state of a queue.")
-    return lambda queue: (QueueState(queue.state).name == wanted) is not negated

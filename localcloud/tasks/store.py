@@ -36,6 +36,7 @@ CREATE TABLE IF NOT EXISTS tombstones (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS tombstones_of_queue ON tombstones (queue);
 CREATE INDEX IF NOT EXISTS tombstones_by_age ON tombstones (until);
+CREATE TABLE IF NOT EXISTS taken_queues (name TEXT PRIMARY KEY, until INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -47,6 +48,8 @@ class Saved:
     tasks: list[tuple[str, Task]] = field(default_factory=list)
     tombstones: list[tuple[str, str, datetime]] = field(default_factory=list)
     """Queue, task name, and until when the name is taken."""
+    taken_queues: list[tuple[str, datetime]] = field(default_factory=list)
+    """Names of deleted queues, and until when they are taken."""
 
 
 class Store(Protocol):
@@ -54,7 +57,7 @@ class Store(Protocol):
 
     def save_queue(self, queue: Queue) -> None: ...
 
-    def delete_queue(self, name: str) -> None: ...
+    def delete_queue(self, name: str, until: datetime) -> None: ...
 
     def add_task(self, queue: str, task: Task) -> None: ...
 
@@ -65,6 +68,8 @@ class Store(Protocol):
         ...
 
     def forget_buried(self, now: datetime) -> None: ...
+
+    def clear(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -77,7 +82,7 @@ class NoStore:
 
     def save_queue(self, queue: Queue) -> None: ...
 
-    def delete_queue(self, name: str) -> None: ...
+    def delete_queue(self, name: str, until: datetime) -> None: ...
 
     def add_task(self, queue: str, task: Task) -> None: ...
 
@@ -86,6 +91,8 @@ class NoStore:
     def bury(self, queue: str, names: Iterable[str], until: datetime) -> None: ...
 
     def forget_buried(self, now: datetime) -> None: ...
+
+    def clear(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -100,6 +107,7 @@ class SqliteStore:
             self._db.execute("PRAGMA journal_mode = WAL")
             # Written pages outlive a killed process; only a power cut could lose the last of them.
             self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.execute("PRAGMA wal_autocheckpoint = 10000")
             self._db.executescript(_SCHEMA)
         except sqlite3.Error:
             self._db.close()
@@ -120,16 +128,21 @@ class SqliteStore:
                 "SELECT queue, name, until FROM tombstones ORDER BY until"
             )
         ]
-        return Saved(queues=queues, tasks=tasks, tombstones=tombstones)
+        taken_queues = [
+            (name, from_unix_ms(until))
+            for name, until in self._db.execute("SELECT name, until FROM taken_queues")
+        ]
+        return Saved(queues=queues, tasks=tasks, tombstones=tombstones, taken_queues=taken_queues)
 
     def save_queue(self, queue: Queue) -> None:
         self._db.execute("INSERT OR REPLACE INTO queues VALUES (?, ?)", (queue.name, _QUEUE.dump_json(queue)))
 
-    def delete_queue(self, name: str) -> None:
+    def delete_queue(self, name: str, until: datetime) -> None:
         with self._transaction():
             self._db.execute("DELETE FROM queues WHERE name = ?", (name,))
             self._db.execute("DELETE FROM tasks WHERE queue = ?", (name,))
             self._db.execute("DELETE FROM tombstones WHERE queue = ?", (name,))
+            self._db.execute("INSERT OR REPLACE INTO taken_queues VALUES (?, ?)", (name, unix_ms(until)))
 
     def add_task(self, queue: str, task: Task) -> None:
         spec = _TASK.dump_json(task, exclude={"progress": True, "call": {"body"}})
@@ -151,7 +164,13 @@ class SqliteStore:
             )
 
     def forget_buried(self, now: datetime) -> None:
-        self._db.execute("DELETE FROM tombstones WHERE until <= ?", (unix_ms(now),))
+        for table in ("tombstones", "taken_queues"):
+            self._db.execute(f"DELETE FROM {table} WHERE until <= ?", (unix_ms(now),))  # noqa: S608  our own names
+
+    def clear(self) -> None:
+        with self._transaction():
+            for table in ("queues", "tasks", "tombstones", "taken_queues"):
+                self._db.execute(f"DELETE FROM {table}")  # noqa: S608  our own names
 
     def close(self) -> None:
         self._db.close()

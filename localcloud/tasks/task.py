@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from localcloud.tasks.call import HttpCall
 from localcloud.tasks.names import short
-from localcloud.tasks.queue import RetryConfig
+from localcloud.tasks.queue import Queue, RetryConfig
 
 DEFAULT_DEADLINE = timedelta(minutes=10)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OidcToken:
-    service_account: str
-    audience: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OAuthToken:
-    service_account: str
-    scope: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpCall:
-    """The request that a task makes, as its creator asked for it."""
-
-    url: str
-    method: str = "POST"
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    token: OidcToken | OAuthToken | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +19,20 @@ class Outcome:
     status: int | None
     """The HTTP status of the answer; none: no answer came."""
     reason: str
-    """In words, for the next attempt and for whoever looks at the task."""
+    """In words, for whoever looks at the task."""
     retry_after: timedelta | None = None
     timed_out: bool = False
 
     @property
     def is_success(self) -> bool:
         return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def told_status(self) -> int:
+        """What the next attempt is told: the real service makes up a 504 for a deadline that has passed."""
+        if self.status is not None:
+            return self.status
+        return 504 if self.timed_out else 503
 
     @property
     def is_overload(self) -> bool:
@@ -121,13 +106,14 @@ class Delivery:
         return short(self.queue)
 
 
-def delivery_of(task: Task, queue: str) -> Delivery:
+def delivery_of(task: Task, queue: Queue) -> Delivery:
     """The request of the task's next attempt, made from its progress before that attempt is counted."""
+    call = queue.http_target.applied(task.call) if queue.http_target else task.call
     progress = task.progress
     eta = progress.schedule_time.astimezone(UTC).timestamp()
     headers = {
-        **task.call.headers,
-        "X-CloudTasks-QueueName": short(queue),
+        **call.headers,
+        "X-CloudTasks-QueueName": short(queue.name),
         "X-CloudTasks-TaskName": short(task.name),
         "X-CloudTasks-TaskRetryCount": str(progress.dispatch_count),
         "X-CloudTasks-TaskExecutionCount": str(progress.execution_count),
@@ -135,7 +121,6 @@ def delivery_of(task: Task, queue: str) -> Delivery:
     }
     previous = progress.last_attempt.outcome if progress.last_attempt else None
     if previous is not None:
-        if previous.status is not None:
-            headers["X-CloudTasks-TaskPreviousResponse"] = str(previous.status)
-        headers["X-CloudTasks-TaskRetryReason"] = previous.reason
-    return Delivery(queue=queue, task=task.name, call=task.call, headers=headers)
+        headers["X-CloudTasks-TaskPreviousResponse"] = str(previous.told_status)
+        headers["X-CloudTasks-TaskRetryReason"] = ""  # the real service sends it empty to HTTP targets
+    return Delivery(queue=queue.name, task=task.name, call=call, headers=headers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from google.protobuf import duration_pb2, timestamp_pb2
+
 from localcloud.tasks.errors import InvalidArgument
 
 
@@ -23,3 +25,19 @@ def to_datetime(pb: Any, field: str) -> datetime:
     except (ValueError, OverflowError) as error:
         raise InvalidArgument(f"{field} is not a valid time.") from error
     return value
+
+
+def to_seconds(kind: str, text: str) -> float:
+    """A time or a duration, as JSON writes them, in seconds."""
+    pb: Any
+    if kind == "google.protobuf.Timestamp":
+        pb = timestamp_pb2.Timestamp()
+    elif kind == "google.protobuf.Duration":
+        pb = duration_pb2.Duration()
+    else:
+        raise InvalidArgument(f"{kind} cannot be compared.")
+    try:
+        pb.FromJsonString(text)
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument(f"{text[:80]!r} is not a valid time or duration.") from error
+    return float(pb.seconds + pb.nanos / 1e9)

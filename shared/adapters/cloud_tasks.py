@@ -18,6 +18,7 @@ from google.api_core.retry import AsyncRetry, if_exception_type
 from google.cloud import tasks_v2
 from google.protobuf import duration_pb2, timestamp_pb2
 
+from shared.events import Event
 from shared.ids import digest
 
 _AT_ONCE: Final = 64
@@ -60,6 +61,7 @@ class Bell:
     project: str
     location: str
     generate_queue: str
+    bulk_queue: str
     complete_queue: str
     events_queue: str
     generate_url: str
@@ -77,11 +79,13 @@ class Bell:
         trace_id: str,
         attempts: int = 0,
         waits: int = 0,
+        fresh: bool = False,
+        bulk: bool = False,
         at: datetime | None = None,
     ) -> Wake:
         """`version`: of the shot's document as the sender saw it. The receiver can claim it without reading it."""
         return Wake(
-            queue=self.generate_queue,
+            queue=self.bulk_queue if bulk else self.generate_queue,
             url=self.generate_url,
             name=digest("shot", task_id, index, version, waits),
             body={
@@ -90,26 +94,51 @@ class Bell:
                 "version": version,
                 "attempts": attempts,
                 "waits": waits,
+                "fresh": fresh,
+                "bulk": bulk,
             },
             trace_id=trace_id,
             at=at,
         )
 
-    def events(self, task_id: str, event_ids: Sequence[str], *, trace_id: str) -> Wake:
+    def events(self, task_id: str, told: Sequence[Event]) -> Wake:
+        """Events that have just been written. They never change, so that nobody needs to read them again."""
         return Wake(
             queue=self.complete_queue,
             url=self.complete_url,
-            name=digest("events", *event_ids),
-            body={"taskId": task_id, "eventIds": list(event_ids)},
+            name=digest("events", *(event.event_id for event in told)),
+            body={"taskId": task_id, "events": [event.envelope() for event in told]},
+            trace_id=told[0].trace_id,
+        )
+
+    def unpublished(self, task_id: str, event_id: str, *, trace_id: str, round_: int) -> Wake:
+        """An event that seems not to have been published: `complete` looks for itself."""
+        return Wake(
+            queue=self.complete_queue,
+            url=self.complete_url,
+            name=digest("unpublished", event_id, round_),
+            body={"taskId": task_id, "eventIds": [event_id]},
             trace_id=trace_id,
         )
 
-    def delivery(self, task_id: str, event_id: str, subscriber: str, *, trace_id: str, at: datetime) -> Wake:
+    def settle(self, task_id: str, *, trace_id: str, round_: int) -> Wake:
+        """A task that may have to be brought to its end."""
+        return Wake(
+            queue=self.complete_queue,
+            url=self.complete_url,
+            name=digest("settle", task_id, round_),
+            body={"taskId": task_id},
+            trace_id=trace_id,
+        )
+
+    def delivery(
+        self, task_id: str, event_id: str, subscriber: str, *, trace_id: str, at: datetime, round_: int = 0
+    ) -> Wake:
         """A second and further try for one subscriber; Cloud Tasks owns its backoff."""
         return Wake(
             queue=self.events_queue,
             url=self.complete_url,
-            name=digest("delivery", event_id, subscriber),
+            name=digest("delivery", event_id, subscriber, round_),
             body={"taskId": task_id, "eventIds": [event_id], "subscriber": subscriber},
             trace_id=trace_id,
             at=at,

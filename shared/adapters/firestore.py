@@ -84,7 +84,7 @@ def write_version(version: Version) -> str:
 def read_version(text: str) -> Version:
     from google.api_core.datetime_helpers import DatetimeWithNanoseconds
 
-    return DatetimeWithNanoseconds.from_rfc3339(text)
+    return DatetimeWithNanoseconds.from_rfc3339(text)  # type: ignore[no-untyped-call]
 
 
 class Documents:

@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from google.cloud.firestore import DELETE_FIELD, Increment, Maximum
+from google.cloud.firestore_v1.base_query import FieldFilter
 from google.cloud.firestore_v1.field_path import FieldPath
 
 from shared.adapters.firestore import Document, Documents, Version, Write, create, merge, update
 from shared.clock import from_unix_ms, unix_ms
-from shared.keys import Key, PoolView, Slot
+from shared.keys import Health, Key, PoolView, Slot
 
 
 def key_path(key_id: str) -> str:
@@ -46,21 +47,40 @@ def release_slot(slot_id: str, version: Version, *, now: datetime) -> Write:
 
 
 def cool_domain(
-    quota_domain: str, *, model: str, until: datetime, reason: str, key_id: str, now: datetime
+    quota_domain: str, *, model: str, until: datetime, reason: str, is_new: bool, key_id: str, now: datetime
 ) -> list[Write]:
-    """The end of the cooling never moves backwards: the server keeps the maximum."""
-    return [
-        merge(
-            domain_path(quota_domain),
-            {
-                "coolUntil": {model: Maximum(unix_ms(until))},
-                "reason": reason,
-                "hits": Increment(1),
-                "updatedAt": now,
-            },
-        ),
-        merge(key_path(key_id), {"errorCount": Increment(1), "lastUsed": now}),
-    ]
+    """The end of the cooling never moves backwards: the server keeps the maximum.
+
+    `is_new`: the domain was not cooling before, so this is one more hit; many calls may fail at once for one reason.
+    """
+    fields: dict[str, Any] = {
+        "coolUntil": {model: Maximum(unix_ms(until))},
+        "probe": {model: 0},
+        "reason": reason,
+        "updatedAt": now,
+    }
+    if is_new:
+        fields["hits"] = {model: Increment(1)}
+    return [merge(domain_path(quota_domain), fields), *count_key_error(key_id, now=now)]
+
+
+def cool_by_hand(quota_domain: str, *, model: str, until: datetime, now: datetime) -> Write:
+    return merge(
+        domain_path(quota_domain),
+        {"coolUntil": {model: Maximum(unix_ms(until))}, "reason": "by hand", "updatedAt": now},
+    )
+
+
+def begin_probe(quota_domain: str, version: Version, *, model: str, until: datetime) -> Write:
+    """One call is let through to a domain that has cooled; fenced, so that it is one in the whole fleet."""
+    return update(domain_path(quota_domain), {_of_model("probe", model): unix_ms(until)}, version)
+
+
+def end_probe(quota_domain: str, *, model: str, worked: bool) -> Write:
+    fields: dict[str, Any] = {_of_model("probe", model): 0}
+    if worked:
+        fields[_of_model("hits", model)] = 0
+    return update(domain_path(quota_domain), fields)
 
 
 def count_key_error(key_id: str, *, now: datetime) -> list[Write]:
@@ -74,6 +94,11 @@ def disable_key(key_id: str, *, reason: str, now: datetime) -> list[Write]:
             {"enabled": False, "disabledReason": reason, "errorCount": Increment(1), "lastUsed": now},
         )
     ]
+
+
+def take_out(key_id: str, *, reason: str) -> Write:
+    """Disabled by an operator, not because it failed."""
+    return update(key_path(key_id), {"enabled": False, "disabledReason": reason})
 
 
 def enable_key(key_id: str) -> Write:
@@ -92,19 +117,32 @@ async def read_slots(documents: Documents) -> dict[str, Slot]:
     }
 
 
-async def read_cooling(documents: Documents) -> dict[tuple[str, str], datetime]:
+async def read_pool(documents: Documents) -> PoolView:
+    keys, slots, domains = await asyncio.gather(
+        read_keys(documents), read_slots(documents), documents.list(documents.collection("domains"))
+    )
+    return PoolView(
+        keys=keys,
+        slots=slots,
+        health={(d.id, model): health for d in domains for model, health in read_health(d).items()},
+    )
+
+
+def read_health(document: Document) -> dict[str, Health]:
+    """By model."""
+    cooling, hits, probes = (document.fields.get(name, {}) for name in ("coolUntil", "hits", "probe"))
     return {
-        (document.id, model): from_unix_ms(until)
-        for document in await documents.list(documents.collection("domains"))
-        for model, until in document.fields.get("coolUntil", {}).items()
+        model: Health(
+            cool_until=_moment(cooling.get(model)),
+            hits=hits.get(model, 0),
+            probe_until=_moment(probes.get(model)),
+        )
+        for model in {*cooling, *hits, *probes}
     }
 
 
-async def read_pool(documents: Documents) -> PoolView:
-    keys, slots, cooling = await asyncio.gather(
-        read_keys(documents), read_slots(documents), read_cooling(documents)
-    )
-    return PoolView(keys=keys, slots=slots, cooling=cooling)
+def _moment(milliseconds: int | None) -> datetime | None:
+    return from_unix_ms(milliseconds) if milliseconds else None
 
 
 def _read_key(document: Document) -> Key:
@@ -130,6 +168,7 @@ def read_slot(document: Document) -> Slot:
         quota_domain=d["quotaDomain"],
         weight=d["weight"],
         free_at=d["freeAt"],
+        last_used=d.get("lastUsed"),
         version=document.version,
     )
 
@@ -171,9 +210,20 @@ def sync_writes(
     return writes
 
 
-def cooling_field(model: str) -> str:
-    return str(FieldPath("coolUntil", model).to_api_repr())
-
-
 def stop_cooling(quota_domain: str, model: str) -> Write:
-    return update(domain_path(quota_domain), {cooling_field(model): DELETE_FIELD})
+    fields = {_of_model(name, model): DELETE_FIELD for name in ("coolUntil", "hits", "probe")}
+    return update(domain_path(quota_domain), fields)
+
+
+def tidy_slot(slot_id: str, version: Version) -> Write:
+    """A lease that ran out leaves its holder's name behind; the slot has been free since."""
+    return update(slot_path(slot_id), {"holder": None}, version)
+
+
+async def slots_with_dead_holders(documents: Documents, *, before: datetime, most: int) -> list[Document]:
+    query = documents.collection("slots").where(filter=FieldFilter("holder.index", ">=", 0)).limit(most)
+    return [d for d in await documents.list(query) if d.fields["freeAt"] < before]
+
+
+def _of_model(field: str, model: str) -> str:
+    return str(FieldPath(field, model).to_api_repr())

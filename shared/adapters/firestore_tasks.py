@@ -5,15 +5,22 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from google.cloud.firestore import DELETE_FIELD, ArrayUnion, Increment
+from google.cloud.firestore import DELETE_FIELD, ArrayRemove, ArrayUnion, Increment
 from google.cloud.firestore_v1.base_query import FieldFilter
+from google.cloud.firestore_v1.field_path import FieldPath
 
 from shared.adapters.firestore import Document, Documents, Version, Write, create, update
+from shared.clock import unix_ms
 from shared.events import Event
-from shared.task import Claim, Result, Shot, Status, Task
+from shared.task import SHOT_GRACE, Claim, Result, Shot, Status, Task
 
 PUBLISH_GRACE: Final = timedelta(minutes=2)
 """An event that nobody has published by then is published by the sweep."""
+
+
+DELIVERED: Final = "delivered"
+RETRYING: Final = "retrying"
+DEAD: Final = "dead"
 
 
 def task_path(task_id: str) -> str:
@@ -32,8 +39,9 @@ def create_task(task: Task) -> Write:
     return create(task_path(task.task_id), task.to_document())
 
 
-def create_shot(task_id: str, shot: Shot) -> Write:
-    return create(shot_path(task_id, shot.index), shot.to_document())
+def create_shot(task_id: str, shot: Shot, *, expire_at: datetime) -> Write:
+    """Shots expire by themselves: Firestore deletes an expired task without what is under it."""
+    return create(shot_path(task_id, shot.index), shot.to_document() | {"expireAt": expire_at})
 
 
 def create_event(event: Event, *, keep: timedelta) -> Write:
@@ -47,6 +55,11 @@ def create_event(event: Event, *, keep: timedelta) -> Write:
             "expireAt": event.timestamp + keep,
         },
     )
+
+
+def _step(now: datetime, step: str, **more: Any) -> ArrayUnion:
+    """One more line of a shot's life."""
+    return ArrayUnion([{"at": now, "step": step, **more}])
 
 
 def claim_shot(
@@ -63,6 +76,7 @@ def claim_shot(
             "keysUsed": ArrayUnion([claim.key_id]),
             "enqueueAt": claim.until,
             "timings.claimedAt": now,
+            "life": _step(now, "claimed", key=claim.key_id),
         },
         version,
     )
@@ -79,13 +93,17 @@ def finish_shot(
             "pictures": 1,
             "claim": DELETE_FIELD,
             "enqueueAt": DELETE_FIELD,
+            "fresh": DELETE_FIELD,
+            "life": _step(result.timestamp, "from_cache" if result.from_cache else "stored"),
             **{f"timings.{name}": value for name, value in timings.items()},
         },
         version,
     )
 
 
-def fail_shot(task_id: str, index: int, version: Version | None, *, error: dict[str, Any]) -> Write:
+def fail_shot(
+    task_id: str, index: int, version: Version | None, *, error: dict[str, Any], key_id: str | None = None
+) -> Write:
     return update(
         shot_path(task_id, index),
         {
@@ -94,13 +112,21 @@ def fail_shot(task_id: str, index: int, version: Version | None, *, error: dict[
             "pictures": 0,
             "claim": DELETE_FIELD,
             "enqueueAt": DELETE_FIELD,
+            "life": _step(error["timestamp"], "failed", code=error["code"], key=key_id),
         },
         version,
     )
 
 
 def put_back_shot(
-    task_id: str, index: int, version: Version, *, error: dict[str, Any], code: str, at: datetime
+    task_id: str,
+    index: int,
+    version: Version,
+    *,
+    error: dict[str, Any],
+    code: str,
+    at: datetime,
+    key_id: str,
 ) -> Write:
     """Processing → pending again, due at `at`, with one retry more for the code."""
     return update(
@@ -110,8 +136,53 @@ def put_back_shot(
             "errors": ArrayUnion([error]),
             f"retries.{code}": Increment(1),
             "claim": DELETE_FIELD,
-            "enqueueAt": at,
+            "dueAt": at,
+            "enqueueAt": at + SHOT_GRACE,
+            "life": _step(error["timestamp"], "put_back", code=code, key=key_id, until=at),
         },
+        version,
+    )
+
+
+def cancel_shot(task_id: str, index: int, version: Version, *, now: datetime) -> Write:
+    return update(
+        shot_path(task_id, index),
+        {
+            "status": Status.CANCELLED.value,
+            "pictures": 0,
+            "claim": DELETE_FIELD,
+            "enqueueAt": DELETE_FIELD,
+            "life": _step(now, "cancelled"),
+        },
+        version,
+    )
+
+
+def reopen_shot(
+    task_id: str, index: int, version: Version, *, replaced: dict[str, Any] | None, now: datetime
+) -> Write:
+    """Final → pending, with all its tries before it. `replaced`: the picture that is asked for anew."""
+    fields: dict[str, Any] = {
+        "status": Status.PENDING.value,
+        "pictures": DELETE_FIELD,
+        "result": DELETE_FIELD,
+        "claim": DELETE_FIELD,
+        "attempts": 0,
+        "retries": {},
+        "dueAt": now,
+        "enqueueAt": now + SHOT_GRACE,
+        "life": _step(now, "asked_again"),
+    }
+    if replaced is not None:
+        fields |= {"fresh": True, "previous": ArrayUnion([replaced])}
+    return update(shot_path(task_id, index), fields, version)
+
+
+def look_later(task_id: str, index: int, version: Version, *, at: datetime, now: datetime) -> Write:
+    """The sweep has woken the shot, and looks again at `at`."""
+    return update(
+        shot_path(task_id, index),
+        {"enqueueAt": at, "sweeps": Increment(1), "life": _step(now, "swept")},
         version,
     )
 
@@ -121,31 +192,29 @@ def update_task(task_id: str, fields: dict[str, Any], version: Version | None) -
 
 
 def event_published(event_id: str, *, now: datetime, deliveries: dict[str, dict[str, Any]]) -> Write:
-    from google.cloud.firestore_v1.field_path import FieldPath
-
+    """How each subscriber's first try went. Who has not got it yet is named, so that it can be found."""
     return update(
         event_path(event_id),
         {
             "publishedAt": now,
             "publishBy": DELETE_FIELD,
-            **{FieldPath("deliveries", name).to_api_repr(): state for name, state in deliveries.items()},
+            "undelivered": [name for name, state in deliveries.items() if state["state"] != DELIVERED],
+            **{_delivery(name): state for name, state in deliveries.items()},
         },
     )
 
 
-def read_event(document: Document) -> Event:
-    from shared.clock import from_unix_ms
+def event_tried(event_id: str, subscriber: str, *, now: datetime, outcome: dict[str, Any]) -> Write:
+    """How a further try for one subscriber went."""
+    changed = {**outcome, "at": now, "tries": Increment(1)}
+    fields = {_delivery(subscriber, name): value for name, value in changed.items()}
+    if outcome["state"] == DELIVERED:
+        fields["undelivered"] = ArrayRemove([subscriber])
+    return update(event_path(event_id), fields)
 
-    d = document.fields
-    return Event(
-        event_id=d["eventId"],
-        event_type=d["eventType"],
-        task_id=d.get("taskId"),
-        trace_id=d["traceId"],
-        timestamp=from_unix_ms(d["timestamp"]),
-        source=d["source"],
-        payload=d["payload"],
-    )
+
+def _delivery(*names: str) -> str:
+    return str(FieldPath("deliveries", *names).to_api_repr())
 
 
 async def tally(documents: Documents, task_id: str) -> tuple[int, int]:
@@ -170,6 +239,28 @@ async def tasks_of_user(
     if after is not None:
         query = query.where(filter=FieldFilter("createdAt", "<", after))
     return await documents.list(query.order_by("createdAt", direction="DESCENDING").limit(size))
+
+
+async def events_of(
+    documents: Documents, task_id: str, *, since: datetime | None = None, most: int = 1000
+) -> list[Document]:
+    """The events of a task from `since` on, oldest first; one moment's are in the order of their ids."""
+    query = documents.collection("events").where(filter=FieldFilter("taskId", "==", task_id))
+    if since is not None:
+        query = query.where(filter=FieldFilter("timestamp", ">=", unix_ms(since)))
+    return await documents.list(query.order_by("timestamp").limit(most))
+
+
+async def failed_shots(documents: Documents, *, most: int) -> list[Document]:
+    query = documents.collection_group("shots").where(filter=FieldFilter("status", "==", Status.FAILED.value))
+    return await documents.list(query.limit(most))
+
+
+async def undelivered_events(documents: Documents, subscriber: str, *, most: int) -> list[Document]:
+    query = documents.collection("events").where(
+        filter=FieldFilter("undelivered", "array_contains", subscriber)
+    )
+    return await documents.list(query.limit(most))
 
 
 async def overdue(

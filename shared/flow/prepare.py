@@ -11,30 +11,29 @@ import random
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from google.cloud.firestore import DELETE_FIELD
-
 from shared import events, images
 from shared.adapters.cloud_tasks import Bell
-from shared.adapters.cos import CosStore
+from shared.adapters.cos import CosStore, NoSuchObject
 from shared.adapters.fetch import PublicFetcher
 from shared.adapters.firestore import Conflict, Documents, Version
 from shared.adapters.firestore_tasks import create_event, fail_shot, shots_of, task_path, update_task
 from shared.adapters.openai import PoseDirector
 from shared.adapters.wechat import WeChat
 from shared.clock import Clock
-from shared.errors import LookbookError, SourceRefused, Terminal
+from shared.errors import LookbookError, SourceRefused, SourceUnavailable, Terminal
 from shared.events import Event
+from shared.flow.settle import Settler
+from shared.flow.upload import Uploader
 from shared.ids import new_event_id, new_token
 from shared.images import SourcePhoto
 from shared.logs import Log
-from shared.metrics import task_metrics
 from shared.prompts.compose import compose
 from shared.prompts.director import Actions, actions_without_director, director_messages, read_actions
-from shared.task import PlanState, Shot, Source, Status, Task
+from shared.task import Plan, PlanState, Source, Status, Task
 
 BUDGET: Final = timedelta(seconds=90)
 """A preparation that takes longer is taken to be dead, and another process begins again."""
@@ -82,6 +81,8 @@ class Preparer:
         wechat: WeChat | None,
         director: PoseDirector | None,
         store: CosStore,
+        uploader: Uploader,
+        settler: Settler,
         clock: Clock,
         rng: random.Random,
         keep: timedelta,
@@ -92,6 +93,8 @@ class Preparer:
         self._wechat = wechat
         self._director = director
         self._store = store
+        self._uploader = uploader
+        self._settler = settler
         self._clock = clock
         self._rng = rng
         self._keep = keep
@@ -102,7 +105,8 @@ class Preparer:
         lock = self._locks.setdefault(task_id, asyncio.Lock())
         async with lock:
             known = self._prepared.get(task_id)
-            if known is None:
+            if known is None or known.task.deadline <= self._clock.now():
+                # A task that was opened again has a new deadline.
                 known = await self._find_or_prepare(task_id)
                 self._prepared[task_id] = known
                 while len(self._prepared) > _KEEP_PREPARED:
@@ -118,11 +122,11 @@ class Preparer:
             if document is None:
                 raise TaskIsOver(task_id)
             task = Task.from_document(document.fields)
-            if task.status.is_final:
+            if task.status.is_final or task.cancelled_at is not None:
                 raise TaskIsOver(task_id)
             now = self._clock.now()
             if task.plan.state is PlanState.READY:
-                return Prepared(task=task, photos=await self._load(task))
+                return Prepared(task=task, photos=await self._load(task, document.version))
             if task.plan.until is None or task.plan.until <= now:
                 claimed = await self._claim(task, document.version)
                 if claimed is not None:
@@ -205,9 +209,7 @@ class Preparer:
             (document,) = await self._documents.get(task_path(task.task_id))
             if document is None or document.fields["plan"].get("token") != token:
                 raise NotYet(now + timedelta(seconds=1)) from None
-        await self._bell.ring(
-            [self._bell.events(task.task_id, [event.event_id for event in told], trace_id=task.trace_id)]
-        )
+        await self._bell.ring([self._bell.events(task.task_id, told)])
         log.info(
             "task.prepared",
             task_id=task.task_id,
@@ -216,10 +218,15 @@ class Preparer:
             director=director,
             repaired=actions.repaired,
         )
-        (document,) = await self._documents.get(task_path(task.task_id))
-        if document is None:
-            raise TaskIsOver(task.task_id)
-        return Prepared(task=Task.from_document(document.fields), photos=tuple(photos))
+        ready = replace(
+            task,
+            status=Status.PROCESSING,
+            plan=Plan(state=PlanState.READY, token=token, attempts=attempt, director=director),
+            prompts=fields["prompts"],
+            sources=tuple(sources),
+            marks={**task.marks, "promptGeneratedAt": now},
+        )
+        return Prepared(task=ready, photos=tuple(photos))
 
     async def _fetch_all(self, task: Task) -> list[SourcePhoto]:
         cloud_files = [url for url in task.images if url.startswith("cloud://")]
@@ -249,7 +256,7 @@ class Preparer:
         async def keep(number: int, photo: SourcePhoto) -> Source:
             key = f"sources/{task.task_id}/{number}-{photo.sha256[:16]}.jpg"
             _, analysis = await asyncio.gather(
-                self._store.put(key, photo.data, photo.mimeType),
+                self._uploader.put(key, photo.data, photo.mimeType),
                 asyncio.to_thread(images.analyse, photo.data),
             )
             return Source(
@@ -264,7 +271,7 @@ class Preparer:
 
         return list(await asyncio.gather(*(keep(number, photo) for number, photo in enumerate(photos))))
 
-    async def _load(self, task: Task) -> tuple[SourcePhoto, ...]:
+    async def _load(self, task: Task, version: Version) -> tuple[SourcePhoto, ...]:
         async def load(source: Source) -> SourcePhoto:
             return SourcePhoto(
                 data=await self._store.get(source.cos_key),
@@ -276,6 +283,9 @@ class Preparer:
 
         try:
             return tuple(await asyncio.gather(*(load(source) for source in task.sources)))
+        except NoSuchObject as error:
+            await self._fail(task, version, SourceUnavailable("a stored source photo is gone"))
+            raise TaskIsOver(task.task_id) from error
         except LookbookError as error:
             log.warning("sources.unreadable", task_id=task.task_id, code=error.code)
             raise NotYet(self._clock.now() + _BACKOFF) from error
@@ -328,49 +338,24 @@ class Preparer:
         return at
 
     async def _fail(self, task: Task, version: Version, error: LookbookError) -> None:
-        """The whole task ends here: no shot can be drawn without its sources."""
+        """Without its sources no shot can be drawn: all that are open end here, and the task with them."""
         now = self._clock.now()
         record = {"code": error.code, "message": error.message, "timestamp": now, "retriable": False}
-        shots = await shots_of(self._documents, task.task_id)
-        metrics = task_metrics(task, [Shot.from_document(shot.fields) for shot in shots], now=now)
-        counts = {"total": task.total, "completed": 0, "failed": task.total, "cancelled": 0}
-        event = Event(
-            event_id=new_event_id(self._rng),
-            event_type=events.TASK_FAILED,
-            task_id=task.task_id,
-            trace_id=task.trace_id,
-            timestamp=now,
-            source="generate",
-            payload={
-                "status": Status.FAILED.value,
-                **counts,
-                "error": {"code": error.code, "message": error.message},
-                "metrics": metrics,
-            },
-        )
+        plan = {"state": PlanState.FAILED.value, "attempts": task.plan.attempts + 1}
+        # Should this process die before the last step, the next sweep takes it.
+        fields = {"plan": plan, "errors": [record], "checkAt": now, "updatedAt": now}
+        found = await shots_of(self._documents, task.task_id)
+        open_shots = [shot for shot in found if not Status(shot.fields["status"]).is_final]
         try:
             await self._documents.commit(
-                update_task(
-                    task.task_id,
-                    {
-                        "status": Status.FAILED.value,
-                        "plan": {"state": PlanState.FAILED.value, "attempts": task.plan.attempts + 1},
-                        "errors": [record],
-                        "finished": counts,
-                        "metrics": metrics,
-                        "checkAt": DELETE_FIELD,
-                        "updatedAt": now,
-                    },
-                    version,
-                ),
-                *(fail_shot(task.task_id, number, None, error=record) for number in range(task.total)),
-                create_event(event, keep=self._keep),
+                update_task(task.task_id, fields, version),
+                *(fail_shot(task.task_id, int(shot.id), shot.version, error=record) for shot in open_shots),
             )
         except Conflict:
             log.info("task.preparation_superseded", task_id=task.task_id)
             return
-        log.warning("task.failed", task_id=task.task_id, code=error.code, reason=error.message)
-        await self._bell.ring([self._bell.events(task.task_id, [event.event_id], trace_id=task.trace_id)])
+        log.warning("task.not_prepared", task_id=task.task_id, code=error.code, reason=error.message)
+        await self._settler.settle(task.task_id)
 
 
 async def _outcome(job: Any) -> SourcePhoto | LookbookError:

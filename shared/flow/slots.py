@@ -14,12 +14,12 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
-from shared.adapters.firestore import Conflict, Documents
-from shared.adapters.firestore_keys import read_pool, read_slot, release_slot, slot_path
+from shared.adapters.firestore import Conflict, Document, Documents, Version
+from shared.adapters.firestore_keys import read_health, read_pool, read_slot, release_slot, slot_path
 from shared.clock import Clock
-from shared.keys import PoolView, Slot, earliest_free, in_order
+from shared.keys import Health, PoolView, Slot, being_probed, earliest_free, in_order
 from shared.logs import Log
 
 _STARVING_REFRESH: Final = 1.0
@@ -42,7 +42,7 @@ class NoSlotFree(Exception):
 
 @dataclass(order=True, slots=True)
 class _Waiter:
-    rank: tuple[int, float, int]
+    rank: tuple[int, bool, float, int]
     model: str = field(compare=False)
     slot: asyncio.Future[Slot] = field(compare=False)
 
@@ -69,14 +69,15 @@ class SlotDesk:
         self._waiters: list[_Waiter] = []
         self._order = itertools.count()
         self._refresher: asyncio.Task[None] | None = None
+        self._learnt: dict[tuple[str, str], datetime] = {}
 
-    async def take(self, *, model: str, priority: int, since: datetime) -> Slot:
+    async def take(self, *, model: str, priority: int, bulk: bool, since: datetime) -> Slot:
         """A slot promised to the caller, who leases it at once and says how that went.
 
-        Higher priority first, then older tasks.
+        Higher priority first, then small tasks before large ones, then older ones.
         """
         waiter = _Waiter(
-            rank=(-priority, since.timestamp(), next(self._order)),
+            rank=(-priority, bulk, since.timestamp(), next(self._order)),
             model=model,
             slot=asyncio.get_running_loop().create_future(),
         )
@@ -93,14 +94,14 @@ class SlotDesk:
         at = earliest_free(self._view, model=model, now=now)
         raise NoSlotFree(at or now + _NO_KEYS_WAIT, any_key_enabled=at is not None)
 
-    def leased(self, slot: Slot, *, version: Any, free_at: datetime) -> Slot:
+    def leased(self, slot: Slot, *, version: Version, free_at: datetime) -> Slot:
         """The lease was committed. Returns the slot as it now is."""
         self._promised.discard(slot.slot_id)
         held = replace(slot, version=version, free_at=free_at)
         self._remember(held)
         return held
 
-    def lost(self, slot: Slot, seen: Any) -> None:
+    def lost(self, slot: Slot, seen: Document | None) -> None:
         """Somebody else was quicker; `seen` is the document as it now is, if it was read."""
         self._promised.discard(slot.slot_id)
         if seen is None:
@@ -132,10 +133,43 @@ class SlotDesk:
         """The other side may still be busy with our call: the slot stays leased until it runs out."""
         self._promised.discard(slot.slot_id)
 
+    def may_use(self, slot: Slot, model: str) -> bool:
+        """Whether a slot that was promised may still be used, after something new was learnt."""
+        return self._view.usable(slot, model, self._clock.now())
+
+    def hits(self, quota_domain: str, model: str) -> int:
+        return self._view.health_of(quota_domain, model).hits
+
+    def is_cooling(self, quota_domain: str, model: str) -> bool:
+        until = self._view.health_of(quota_domain, model).cool_until
+        return until is not None and until > self._clock.now()
+
     def cooled(self, quota_domain: str, model: str, until: datetime) -> None:
-        cooling = dict(self._view.cooling)
-        cooling[quota_domain, model] = max(until, cooling.get((quota_domain, model), until))
-        self._view = replace(self._view, cooling=cooling)
+        known = self._view.health_of(quota_domain, model)
+        self._learn(
+            quota_domain,
+            model,
+            Health(cool_until=max(until, known.cool_until or until), hits=max(1, known.hits)),
+        )
+
+    def probing(self, quota_domain: str, model: str, *, until: datetime) -> None:
+        """This process has begun the one call that a recovering domain is let have."""
+        known = self._view.health_of(quota_domain, model)
+        self._learn(quota_domain, model, replace(known, probe_until=until))
+
+    def probed(self, quota_domain: str, model: str, *, worked: bool) -> None:
+        """The answer to that call is in."""
+        known = self._view.health_of(quota_domain, model)
+        self._learn(quota_domain, model, replace(known, probe_until=None, hits=0 if worked else known.hits))
+
+    def domain_seen(self, document: Document) -> None:
+        """A domain's document was read in passing."""
+        health = {(document.id, model): found for model, found in read_health(document).items()}
+        self._view = replace(self._view, health={**self._view.health, **health})
+
+    def _learn(self, quota_domain: str, model: str, health: Health) -> None:
+        self._learnt[quota_domain, model] = self._clock.now()
+        self._view = replace(self._view, health={**self._view.health, (quota_domain, model): health})
 
     def disabled(self, key_id: str, reason: str) -> None:
         keys = dict(self._view.keys)
@@ -163,7 +197,8 @@ class SlotDesk:
     def _hand_on(self, slot: Slot) -> bool:
         now = self._clock.now()
         for waiter in sorted(self._waiters):
-            if self._view.usable(slot, waiter.model, now):
+            probed = being_probed(self._view, model=waiter.model, promised=self._promised)
+            if slot.quota_domain not in probed and self._view.usable(slot, waiter.model, now):
                 self._promise(waiter, slot)
                 return True
         return False
@@ -190,6 +225,7 @@ class SlotDesk:
     async def _refresh(self) -> None:
         """Runs while somebody waits, so never after the last answer; one look is enough for an old view."""
         while True:
+            begun = self._clock.now()
             try:
                 seen = await read_pool(self._documents)
             except Exception as error:  # noqa: BLE001 - whoever waits is put back in time; the next look may work
@@ -199,7 +235,7 @@ class SlotDesk:
                     seen,
                     keys={i: key for i, key in seen.keys.items() if i in self._known_keys},
                     slots=self._newest(seen.slots),
-                    cooling=_latest(self._view.cooling, seen.cooling),
+                    health={**seen.health, **self._learnt_since(begun)},
                 )
                 self._viewed_at = self._clock.now()
                 self._serve()
@@ -218,9 +254,7 @@ class SlotDesk:
             for slot_id, slot in seen.items()
         }
 
-
-def _latest(
-    known: Mapping[tuple[str, str], datetime], seen: Mapping[tuple[str, str], datetime]
-) -> dict[tuple[str, str], datetime]:
-    """What an operator took away stays away; what this process has just learnt is kept until the store has it."""
-    return {domain: max(until, known.get(domain, until)) for domain, until in seen.items()}
+    def _learnt_since(self, begun: datetime) -> dict[tuple[str, str], Health]:
+        """What this process found out while the view was being read is newer than the view."""
+        self._learnt = {where: at for where, at in self._learnt.items() if at >= begun}
+        return {where: self._view.health[where] for where in self._learnt}

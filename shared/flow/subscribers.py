@@ -15,10 +15,10 @@ from google.cloud.firestore import ArrayUnion
 from shared import events
 from shared.adapters import webhook
 from shared.adapters.fetch import PublicFetcher
-from shared.adapters.firestore import Documents, merge
+from shared.adapters.firestore import merge
 from shared.clock import Clock
 from shared.errors import LookbookError
-from shared.flow.complete import News, NotDelivered
+from shared.flow.complete import Delivered, News, NotDelivered
 from shared.logs import Log
 from shared.task import Status
 
@@ -31,8 +31,9 @@ def callback_body(news: News) -> dict[str, Any]:
     body = event.envelope()
     is_final = event.event_type in events.FINAL_TYPES
     body["status"] = event.payload["status"] if is_final else Status.PROCESSING.value
-    body["progress"] = news.completed / task.total
-    body["completed"] = news.completed
+    completed = event.payload["completed"] if is_final else news.completed
+    body["progress"] = completed / task.total
+    body["completed"] = completed
     body["total"] = task.total
     if event.event_type == events.IMAGE_GENERATED:
         body["currentResult"] = {"index": event.payload["index"], "url": event.payload["url"]}
@@ -50,10 +51,10 @@ class Notification:
     timeout: timedelta
     clock: Clock
 
-    async def __call__(self, news: News) -> dict[str, Any]:
+    async def __call__(self, news: News) -> Delivered:
         url = news.task.callback_url
         if not url:
-            return {"detail": "no callback URL"}
+            return Delivered(detail={"detail": "no callback URL"})
         body = json.dumps(callback_body(news), ensure_ascii=False, separators=(",", ":")).encode()
         headers = webhook.headers(self.secret, news.event.event_id, int(self.clock.now().timestamp()), body)
         try:
@@ -62,10 +63,10 @@ class Notification:
             raise NotDelivered(f"{error.code}: {error.message}") from error
         if not 200 <= status < 300:
             raise NotDelivered(f"the receiver answered {status}")
-        return {"status": status}
+        return Delivered(detail={"status": status})
 
 
-async def analytics(news: News) -> dict[str, Any]:
+async def analytics(news: News) -> Delivered:
     """One structured line per event; log-based metrics count them."""
     payload = news.event.payload
     log.info(
@@ -79,30 +80,23 @@ async def analytics(news: News) -> dict[str, Any]:
         code=payload.get("error", {}).get("code"),
         metrics=payload.get("metrics"),
     )
-    return {}
+    return Delivered()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagIndexer:
+async def tag_indexer(news: News) -> Delivered:
     """Keeps `tagIndex/{taskId}`: what a task is about, to be found by `array_contains`."""
-
-    documents: Documents
-
-    async def __call__(self, news: News) -> dict[str, Any]:
-        task = news.task
-        tags = {task.mode, *filter(None, (task.params.scene, task.params.style, task.params.color))}
-        for color in news.event.payload.get("analysis", {}).get("dominantColors", []):
-            tags.add(color["name"])
-        await self.documents.commit(
-            merge(
-                f"tagIndex/{task.task_id}",
-                {
-                    "taskId": task.task_id,
-                    "userId": task.user_id,
-                    "tags": ArrayUnion(sorted(tags)),
-                    "createdAt": task.created_at,
-                    "expireAt": task.expire_at,
-                },
-            )
-        )
-        return {"tags": len(tags)}
+    task = news.task
+    tags = {task.mode, *filter(None, (task.params.scene, task.params.style, task.params.color))}
+    for color in news.event.payload.get("analysis", {}).get("dominantColors", []):
+        tags.add(color["name"])
+    entry = merge(
+        f"tagIndex/{task.task_id}",
+        {
+            "taskId": task.task_id,
+            "userId": task.user_id,
+            "tags": ArrayUnion(sorted(tags)),
+            "createdAt": task.created_at,
+            "expireAt": task.expire_at,
+        },
+    )
+    return Delivered(detail={"tags": len(tags)}, writes=[entry])

@@ -22,7 +22,7 @@ from localcloud.providers.gemini import start_gemini
 from localcloud.providers.gemini_engine import KeySpec
 from localcloud.providers.sample import sample_photo
 from shared.adapters import gemini
-from shared.adapters.gemini import GUIDANCE, GeminiPainter, classify_answer, read_payload
+from shared.adapters.gemini import GUIDANCE, GeminiPainter, classify_answer
 from shared.clock import SystemClock
 from shared.errors import (
     ContentPolicyViolation,
@@ -39,6 +39,7 @@ from shared.errors import (
     UnknownError,
 )
 from shared.images import SourcePhoto, normalise, sniff
+from shared.payload import read_payload
 from tests.contracts.conftest import Handler
 
 KEY = "AIzaSyTheSecretKeyOfThisTest0123456789"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx2
+from google.cloud.firestore import AsyncClient
 
-from localcloud.environment import SEED_KEYS, Key
+from localcloud.environment import PROJECT, SEED_KEYS, Key
 from localcloud.faults import Rule
 from localcloud.progress import FINAL
 from localcloud.services import ServiceName
@@ -27,6 +31,8 @@ class System:
         self.http: httpx2.AsyncClient = supervisor.http
         self.entry = supervisor.urls["entry"]
         self.addresses = supervisor.addresses
+        with mock.patch.dict(os.environ, FIRESTORE_EMULATOR_HOST=self.addresses.firestore):
+            self.firestore = AsyncClient(project=PROJECT)
 
     def wish(self, *, count: int = 1, **more: Any) -> dict[str, Any]:
         """The body of a request for `count` shots of the sample garment; `more` replaces or adds fields."""
@@ -35,7 +41,10 @@ class System:
         return {"mode": mode, "images": [self.addresses.sample], "params": params, **more}
 
     async def post(self, body: Any, *, headers: Mapping[str, str] | None = None) -> httpx2.Response:
-        return await self.http.post(f"{self.entry}/tasks", json=body, headers=dict(headers or {}))
+        # Escaped, so that a test can send what is not valid Unicode.
+        content = json.dumps(body).encode()
+        typed = {"content-type": "application/json", **(headers or {})}
+        return await self.http.post(f"{self.entry}/tasks", content=content, headers=typed)
 
     async def submit(self, *, count: int = 1, headers: Mapping[str, str] | None = None, **more: Any) -> str:
         """The id of a new task."""
@@ -61,6 +70,30 @@ class System:
         except TimeoutError:
             raise AssertionError(f"not final after {seconds} s: {task}") from None
         return task
+
+    def log_lines(self, function: Function) -> list[dict[str, Any]]:
+        """What a function has logged, line by line."""
+        text = (self.supervisor.logs / f"{function}.log").read_text("utf-8", "replace")
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+    async def document(self, path: str) -> dict[str, Any] | None:
+        """A document of Firestore's, as it is stored."""
+        snapshot = await self.firestore.document(path).get()
+        fields: dict[str, Any] | None = snapshot.to_dict()
+        return fields
+
+    async def wait_document(
+        self, path: str, wanted: Callable[[dict[str, Any]], bool], *, seconds: float = 20
+    ) -> dict[str, Any]:
+        """A document, once it is as wanted."""
+        found: dict[str, Any] | None = None
+        try:
+            async with asyncio.timeout(seconds):
+                while (found := await self.document(path)) is None or not wanted(found):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"{path} after {seconds} s: {found}") from None
+        return found
 
     async def stats(self) -> dict[str, Any]:
         """What the fake Gemini counted: calls and highest concurrency, per key and in all."""
@@ -110,6 +143,7 @@ async def embedded(
     faults: Mapping[ServiceName, Sequence[Rule]] | None = None,
     functions: Sequence[Function] = FUNCTIONS,
     source: Path | None = None,
+    sweep_seconds: float = 60,
 ) -> AsyncIterator[System]:
     """Everything on free ports; nothing of the shell's settings gets in. After an error the logs are kept."""
     state = Path(tempfile.mkdtemp(prefix="lookbook-"))
@@ -122,6 +156,7 @@ async def embedded(
         faults=dict(faults or {}),
         functions=functions,
         state=state,
+        sweep_seconds=sweep_seconds,
         **({"source": source} if source else {}),
     )
     async with Supervisor(options) as supervisor:

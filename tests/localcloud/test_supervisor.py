@@ -103,7 +103,8 @@ async def test_each_function_runs_its_own_target_and_knows_the_others(system: Su
 async def test_generate_has_the_workers_that_were_asked_for(system: Supervisor) -> None:
     workers: dict[str, int] = {}
     for _ in range(100):
-        workers = {name: len(psutil.Process(system.pids[name]).children()) for name in FUNCTIONS}
+        masters = {name: psutil.Process(system.pids[name]).children()[0] for name in FUNCTIONS}
+        workers = {name: len(master.children()) for name, master in masters.items()}
         if workers["generate"] == 2:
             break
         await asyncio.sleep(0.05)  # the first worker answers before the second is there
@@ -212,7 +213,7 @@ async def test_kill_9_of_the_supervisor_leaves_no_process(options: Options) -> N
     )
     assert process.stdout is not None
     everything = family(*json.loads(await process.stdout.readline()))
-    assert len(everything) == 2 + 3 * 2  # two of the cloud, and of each function a master and a worker
+    assert len(everything) == 2 * 2 + 3 * 3  # each with its leash; of each function a master and a worker
     process.kill()
     await process.wait()
     assert still_running(everything) == []

@@ -94,7 +94,7 @@ def test_every_embedded_http_server_may_be_reached_although_it_is_private() -> N
 )
 def test_what_has_credentials_is_used_for_real_and_has_no_fake(given: dict[str, str], real: set[str]) -> None:
     assert real_services(given) == real
-    wanted = services_to_start(keys=SEED_KEYS, latency=1, jitter=0, real=real_services(given))
+    wanted = services_to_start(keys=SEED_KEYS, latency=1, jitter=0, given=given)
     assert real.isdisjoint(wanted)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from localcloud.progress import PlainScreen, Stage, read_task
 
-
 LATE = {"code": "TIMEOUT", "message": "no answer"}
 
 

@@ -95,7 +95,7 @@ async def client(gemini: RunningGemini) -> AsyncIterator[Client]:
 
 async def until_in_flight(gemini: RunningGemini, calls: int) -> None:
     async with asyncio.timeout(5):
-        while gemini.stats()["total"]["concurrency"] != calls:  # noqa: ASYNC110 (seen from outside only)
+        while gemini.stats()["total"]["concurrency"] != calls:
             await asyncio.sleep(0.005)
 
 

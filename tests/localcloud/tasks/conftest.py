@@ -117,7 +117,7 @@ class Cloud:
 
 async def eventually(claim: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(10):
-        while not await claim():  # noqa: ASYNC110  the other side is a server that tells nobody
+        while not await claim():
             await asyncio.sleep(0.005)
 
 
@@ -139,6 +139,21 @@ async def connected(port: int) -> AsyncIterator[tasks_v2.CloudTasksAsyncClient]:
 
 
 @pytest.fixture
+def answering() -> Callable[..., Callable[[Call], Awaitable[Response]]]:
+    """An answer for each call in turn, the last one for ever."""
+
+    def make(*statuses: int, headers: dict[str, str] | None = None) -> Callable[[Call], Awaitable[Response]]:
+        left = list(statuses)
+
+        async def answer(call: Call) -> Response:
+            return Response(status_code=left.pop(0) if len(left) > 1 else left[0], headers=headers)
+
+        return answer
+
+    return make
+
+
+@pytest.fixture
 def retries() -> Callable[..., tasks_v2.RetryConfig]:
     return quick_retries
 
@@ -150,7 +165,7 @@ def connect() -> Callable[[int], contextlib.AbstractAsyncContextManager[tasks_v2
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_worker() -> AsyncIterator[Worker]:
-    """Starting and stopping HTTP servers takes longer than most tests: one serves all of a module."""
+    """Starting and stopping HTTP servers takes longer than most tests: one serves all."""
     taking: list[Worker] = []
 
     async def take(request: Request) -> Response:
@@ -197,12 +212,11 @@ async def shared_running() -> AsyncIterator[RunningTasks]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def cloud(shared_running: RunningTasks, worker: Worker) -> AsyncIterator[Cloud]:
-    """The module's service, with nothing in it."""
+    """The one service, with nothing in it."""
     async with connected(shared_running.port) as client:
         yield Cloud(client, shared_running, worker)
         shared_running.faults.clear()
-        for queue in [queue async for queue in await client.list_queues(parent=LOCATION)]:
-            await client.delete_queue(name=queue.name)
+    shared_running.reset()
     shared_running.counts.reset()
 
 

@@ -143,3 +143,51 @@ async def test_taken_port_is_an_error_and_leaves_nothing_open(tmp_path):
         await first.stop()
     again = await start_tasks(clock=SystemClock(), faults=Faults(), data=tmp_path)
     await again.stop()
+
+
+async def test_every_acknowledged_task_runs_however_often_the_process_is_killed(
+    tmp_path, worker, connect, retries
+):
+    """Killed in the midst of creating and dispatching, four times over."""
+    acknowledged = set()
+
+    async def create(client, life):
+        number = 0
+        with contextlib.suppress(google.GoogleAPICallError, asyncio.CancelledError):
+            while True:
+                name = f"t{life}-{number}"
+                number += 1
+                request = tasks_v2.HttpRequest(url=worker.url, body=name.encode())
+                await client.create_task(
+                    parent=QUEUE,
+                    task=tasks_v2.Task(name=f"{QUEUE}/tasks/{name}", http_request=request),
+                    timeout=5,
+                )
+                acknowledged.add(name)
+
+    for life in range(4):
+        async with process(tmp_path) as (running, port, _), connect(port) as client:
+            if life == 0:
+                queue = tasks_v2.Queue(name=QUEUE, retry_config=retries())
+                await client.create_queue(parent=LOCATION, queue=queue)
+            creating = [asyncio.ensure_future(create(client, f"{life}-{n}")) for n in range(4)]
+            await worker.until(len(worker.calls) + 20 + 13 * life)
+            os.kill(running.pid, signal.SIGKILL)
+            await asyncio.gather(*creating)
+    async with process(tmp_path) as (_, port, _), connect(port) as client:
+
+        async def is_empty():
+            return not [task async for task in await client.list_tasks(parent=QUEUE)]
+
+        await eventually(is_empty)
+    called = [call.task for call in worker.calls]
+    assert acknowledged <= set(called)
+    assert all(call.body == call.task.encode() for call in worker.calls)
+    repeated = len(called) - len(set(called))
+    assert repeated < len(called) / 2  # only what was under way is delivered again
+
+
+async def eventually(claim):
+    async with asyncio.timeout(10):
+        while not await claim():
+            await asyncio.sleep(0.02)

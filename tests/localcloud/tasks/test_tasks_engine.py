@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localcloud.tasks.call import HttpCall
 from localcloud.tasks.engine import Engine
 from localcloud.tasks.queue import Queue, QueueState, RateLimits, RetryConfig
 from localcloud.tasks.store import NoStore
-from localcloud.tasks.task import HttpCall, Outcome
+from localcloud.tasks.task import Outcome
 
 NAME = "projects/p/locations/l/queues/q"
 CALL = HttpCall(url="http://worker/")
@@ -105,7 +106,7 @@ async def test_attempts_and_duration_must_both_be_reached(virtual):
     bench.tasks()
     await virtual.run(60)
     assert bench.times == [0, 1, 2, 3, 4, 5]
-    assert bench.engine.list_tasks(NAME, after=0, limit=10) == []
+    assert list(bench.engine.tasks_after(NAME, 0)) == []
 
 
 async def test_task_without_limits_is_retried_until_it_is_31_days_old(virtual):
@@ -115,7 +116,7 @@ async def test_task_without_limits_is_retried_until_it_is_31_days_old(virtual):
     bench.tasks()
     await virtual.run(40 * 86_400)
     assert len(bench.times) == 31
-    assert bench.engine.list_tasks(NAME, after=0, limit=10) == []
+    assert list(bench.engine.tasks_after(NAME, 0)) == []
 
 
 async def test_retry_after_is_waited_for(virtual):
@@ -154,7 +155,7 @@ async def test_run_task_needs_no_token_and_no_place(virtual):
     await virtual.run(0)
     assert bench.times == [0, 0, 0]  # the first is running twice, as the service allows
     await virtual.run(200)
-    assert bench.engine.list_tasks(NAME, after=0, limit=10) == []
+    assert list(bench.engine.tasks_after(NAME, 0)) == []
 
 
 async def test_failed_forced_run_is_retried_from_the_time_of_the_call(virtual):
@@ -215,3 +216,58 @@ async def test_pause_holds_a_retry_too(virtual):
     bench.engine.set_state(NAME, QueueState.RUNNING)
     await virtual.run(1)
     assert bench.times == [0, 30.05]
+
+
+@pytest.mark.parametrize(("status", "is_slowed"), [(500, True), (200, False)])
+async def test_queue_slows_down_when_nearly_all_answers_are_errors(virtual, status, is_slowed):
+    replies = iter([answer(status)] * 200)
+    bench = Bench(virtual, reply=lambda _: next(replies, answer(200)))
+    bench.queue(
+        rate_limits=RateLimits(max_dispatches_per_second=10),
+        retry_config=RetryConfig(max_attempts=1),
+    )
+    bench.tasks(400)
+    await virtual.run(30)
+    unhindered = 10 + 30 * 10
+    assert (len(bench.times) < unhindered * 0.9) is is_slowed
+    await virtual.run(120)
+    assert len(bench.times) == 400  # and it recovers
+
+
+async def test_wait_longer_than_any_calendar_ends_the_task(virtual):
+    bench = Bench(virtual, reply=lambda _: answer(500))
+    ages = timedelta(days=300_000_000)
+    bench.queue(retry_config=RetryConfig(max_attempts=-1, min_backoff=ages, max_backoff=ages))
+    bench.tasks()
+    await virtual.run(1)
+    assert bench.times == [0]
+    assert list(bench.engine.tasks_after(NAME, 0)) == []
+
+
+async def test_thousands_of_scheduled_tasks_run_in_their_order(virtual):
+    bench = Bench(virtual)
+    bench.queue()
+    start = virtual.now()
+    for number in range(3000):
+        seconds = number * 7919 % 3000
+        bench.tasks(schedule_time=start + timedelta(seconds=seconds))
+    await virtual.run(3000)
+    assert len(bench.times) == 3000
+    assert bench.times == sorted(bench.times)
+    assert all(time == pytest.approx(second, abs=0.001) for second, time in enumerate(bench.times))
+
+
+async def test_what_is_gone_takes_no_room(virtual):
+    bench = Bench(virtual)
+    bench.queue()
+    bench.engine.set_state(NAME, QueueState.PAUSED)
+    for _ in range(50):
+        for task in bench.tasks(100):
+            bench.engine.delete_task(NAME, task.name)
+    dispatcher = bench.engine._dispatchers[NAME]
+    assert len(dispatcher._order) <= 100
+    assert len(dispatcher._heap) <= 100
+    assert len(bench.engine._taken[NAME]) == 5000
+    await virtual.run(timedelta(hours=24).total_seconds())
+    bench.tasks()
+    assert len(bench.engine._taken[NAME]) == 0
