@@ -19,6 +19,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import TypeAlias, cast
+from urllib.parse import unquote
 
 from localcloud.firestore.composite import Index
 
@@ -183,7 +184,7 @@ class _Connection(_End):
                 return
             self._read = rest[int(length) :]
             method, target, _ = lines[0].split()
-            status, said = self._front.route(method, target.partition("?")[0])
+            status, said = self._front.route(method, unquote(target.partition("?")[0]))
             self._send(status, said, close=headers.get("connection", "").lower() == "close")
 
     def _send(self, status: HTTPStatus, said: object, *, close: bool) -> None:
