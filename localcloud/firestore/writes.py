@@ -60,9 +60,10 @@ def apply_write(write: Message, name: DocumentName, old: Message | None, at: int
     if old is not None and _bytes(new) == _bytes(old):
         new = old
     else:
+        now = timestamp(at)
         if old is None:
-            new.create_time.CopyFrom(timestamp(at))
-        new.update_time.CopyFrom(timestamp(at))
+            new.create_time.CopyFrom(now)
+        new.update_time.CopyFrom(now)
         check_document(name, new)
     return Outcome(document=new, result=WriteResult(update_time=new.update_time, transform_results=results))
 
