@@ -7,12 +7,12 @@ the only waits are for locks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 from weakref import WeakSet
 
 from localcloud.firestore.aggregate import Aggregated, Aggregation, aggregate, over_the_fields
+from localcloud.firestore.changes import Change, Committed, Listener, Read
 from localcloud.firestore.composite import Index, indexes_of, write_indexes
 from localcloud.firestore.counts import Counts
 from localcloud.firestore.errors import Aborted, FailedPrecondition, FirestoreError, InvalidArgument
@@ -27,36 +27,6 @@ from localcloud.firestore.writes import apply_write, target
 from shared.clock import Clock
 
 _HISTORY_SECONDS = 3600
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """What a read sees: the latest, a past time (`at`, in microseconds), or what a transaction sees."""
-
-    transaction: Transaction | None = None
-    at: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    time: int
-    results: list[Message]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What a commit did to one document."""
-
-    name: DocumentName
-    old: Message | None
-    new: Message | None
-
-
-class Listener(Protocol):
-    """Whoever is told of every commit, in order and before anything else happens."""
-
-    def committed(self, database: str, at: int, changes: Sequence[Change]) -> None: ...
-    def cleared(self, database: str, at: int) -> None: ...
 
 
 class Engine:
@@ -113,6 +83,10 @@ class Engine:
         self._last = self._cleared[database] = at
         for listener in list(self._listeners):
             listener.cleared(database, at)
+
+    def clear_all(self) -> None:
+        for database in self._store.databases():
+            self.clear(database)
 
     def begin(
         self,
@@ -206,6 +180,9 @@ class Engine:
         self, database: str, writes: Sequence[Message], transaction: Transaction | None = None
     ) -> Committed:
         if transaction is None:
+            at_once = self._commit_at_once(database, writes)
+            if at_once is not None:
+                return at_once
             owner = self._transactions.single_commit()
             try:
                 return await self._commit(database, writes, owner, None)
@@ -239,18 +216,12 @@ class Engine:
     async def _commit(
         self, database: str, writes: Sequence[Message], owner: Owner, transaction: Transaction | None
     ) -> Committed:
-        names = [target(write) for write in writes]
-        for name in names:
-            if name.database != database:
-                raise InvalidArgument(f"{name} is not in the database {database}.")
+        names = _targets(database, writes)
         keys: frozenset[Key] = frozenset((name.database, name.key) for name in names)
         if transaction is not None:
             transaction.wanted = keys
-        # What nobody else touches needs no lock: nothing is awaited between here and the store.
-        is_locked = transaction is not None or not self._locks.are_free(keys)
         while True:
-            if is_locked:
-                await self._locks.acquire(owner, keys, exclusive=True)
+            await self._locks.acquire(owner, keys, exclusive=True)
             if transaction is not None:
                 if not self._transactions.is_open(transaction):
                     raise Aborted("The transaction expired while it waited for a lock.")
@@ -260,10 +231,31 @@ class Engine:
             results, changes = self._decide(writes, names, at)
             blockers = self._readers_of(changes, owner, database)
             if not blockers:
-                break
-            if is_locked:
-                await self._locks.wait_for(owner, blockers)
-            is_locked = True
+                return self._store_all(database, writes, at, results, changes)
+            await self._locks.wait_for(owner, blockers)
+
+    def _commit_at_once(self, database: str, writes: Sequence[Message]) -> Committed | None:
+        """Commits what nobody else holds, awaits or has found; nothing if somebody does.
+
+        That needs no lock: nothing is awaited in here.
+        """
+        names = _targets(database, writes)
+        if not self._locks.are_free([(name.database, name.key) for name in names]):
+            return None
+        at = max(self._micros(), self._last + 1)
+        results, changes = self._decide(writes, names, at)
+        if self._readers_of(changes, None, database):
+            return None
+        return self._store_all(database, writes, at, results, changes)
+
+    def _store_all(
+        self,
+        database: str,
+        writes: Sequence[Message],
+        at: int,
+        results: list[Message],
+        changes: Sequence[Change],
+    ) -> Committed:
         with self._store.commit(at):
             for change in changes:
                 if change.new is not None:
@@ -274,8 +266,8 @@ class Engine:
         if changes:
             for listener in list(self._listeners):
                 listener.committed(database, at, changes)
-        for write, name in zip(writes, names, strict=True):
-            self._counts.write(name.collection, delete=write.WhichOneof("operation") == "delete")
+        for write in writes:
+            self._counts.write(target(write).collection, delete=write.WhichOneof("operation") == "delete")
         return Committed(time=at, results=results)
 
     def _decide(
@@ -299,7 +291,7 @@ class Engine:
         ]
         return results, changes
 
-    def _readers_of(self, changes: Sequence[Change], owner: Owner, database: str) -> list[Owner]:
+    def _readers_of(self, changes: Sequence[Change], owner: Owner | None, database: str) -> list[Owner]:
         """Open transactions whose queries have seen, or would now see, what is being changed."""
         return [
             other.owner
@@ -381,3 +373,11 @@ class Engine:
 
 def _versions(documents: Sequence[Message]) -> tuple[tuple[str, int | None], ...]:
     return tuple((document.name, version(document)) for document in documents)
+
+
+def _targets(database: str, writes: Sequence[Message]) -> list[DocumentName]:
+    names = [target(write) for write in writes]
+    for name in names:
+        if name.database != database:
+            raise InvalidArgument(f"{name} is not in the database {database}.")
+    return names

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import secrets
+import socket
+import sys
 import tempfile
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import TypeAlias, cast
+from urllib.parse import unquote
 
 from localcloud.firestore.composite import Index
 
@@ -33,14 +38,16 @@ class Front:
     def __init__(self, *, reset: Reset, indexes: Indexes) -> None:
         self._reset = reset
         self._indexes = indexes
-        self._directory = tempfile.TemporaryDirectory(prefix="firestore-")
-        self._socket = str(Path(self._directory.name) / "grpc")
+        # Linux has sockets with a name but no file, so that nothing is left behind by a kill.
+        name = f"firestore-{os.getpid()}-{secrets.token_hex(8)}"
+        self._is_abstract = sys.platform == "linux"
+        self._socket = f"\0{name}" if self._is_abstract else str(Path(tempfile.gettempdir()) / name)
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
 
     @property
     def grpc_address(self) -> str:
-        return f"unix:{self._socket}"
+        return f"unix-abstract:{self._socket[1:]}" if self._is_abstract else f"unix:{self._socket}"
 
     async def start(self, host: str, port: int) -> int:
         loop = asyncio.get_running_loop()
@@ -53,7 +60,8 @@ class Front:
             self._server.close()
         for connection in list(self._connections):
             connection.abort()
-        self._directory.cleanup()
+        if not self._is_abstract:
+            Path(self._socket).unlink(missing_ok=True)  # noqa: ASYNC240
 
     def route(self, method: str, path: str) -> tuple[HTTPStatus, object]:
         """The status, and what to say: an object of JSON, a text, or why not."""
@@ -140,9 +148,15 @@ class _Connection(_End):
     async def _join(self) -> None:
         end = _End()
         end.other = self
+        loop = asyncio.get_running_loop()
+        behind = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        behind.setblocking(False)
         try:
-            await asyncio.get_running_loop().create_unix_connection(lambda: end, self._front.socket)
+            # Connected by hand: uvloop takes the name of a socket without a file for an empty one.
+            await loop.sock_connect(behind, self._front.socket)
+            await loop.create_unix_connection(lambda: end, sock=behind)
         except OSError:
+            behind.close()
             self.abort()
             return
         self.other = end
@@ -170,7 +184,7 @@ class _Connection(_End):
                 return
             self._read = rest[int(length) :]
             method, target, _ = lines[0].split()
-            status, said = self._front.route(method, target.partition("?")[0])
+            status, said = self._front.route(method, unquote(target.partition("?")[0]))
             self._send(status, said, close=headers.get("connection", "").lower() == "close")
 
     def _send(self, status: HTTPStatus, said: object, *, close: bool) -> None:

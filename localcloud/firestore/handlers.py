@@ -9,7 +9,8 @@ import secrets
 import string
 
 from localcloud.firestore.aggregate import over_the_fields, parse_aggregations
-from localcloud.firestore.engine import Engine, Read
+from localcloud.firestore.changes import Read
+from localcloud.firestore.engine import Engine
 from localcloud.firestore.errors import FirestoreError, InvalidArgument, NotFound, Unimplemented
 from localcloud.firestore.explain import plan_summary, stopwatch, with_stats
 from localcloud.firestore.listing import collection_ids, document_names

@@ -68,6 +68,7 @@ class DocumentName:
         return hash(self.key)
 
 
+@lru_cache(maxsize=1024)
 def check_database(name: str) -> str:
     if not _DATABASE.fullmatch(name):
         raise InvalidArgument(f'Invalid database name "{name}": expected projects/{{p}}/databases/{{d}}.')

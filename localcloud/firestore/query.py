@@ -17,7 +17,7 @@ from localcloud.firestore.filters import (
 )
 from localcloud.firestore.paths import NAME, DocumentName, FieldPath, check_id, parse_field_path
 from localcloud.firestore.pb import Message, StructuredQuery
-from localcloud.firestore.validation import check_filter, check_kind, check_orders
+from localcloud.firestore.validation import check_below, check_filter, check_kind, check_orders
 from localcloud.firestore.values import REFERENCE, encode, invert
 
 
@@ -120,8 +120,11 @@ def _parse(parent: DocumentName, serialized: bytes) -> Query:
     where = parse_filter(query.where) if query.HasField("where") else None
     check_filter(where)
     orders = full_order(where, query.order_by)
+    directions = [(order.path, order.descending) for order in orders]
+    if selector is not None and selector.all_descendants and parent.segments:
+        check_below(where, directions)
     if collection is None:
-        check_kind(where, [(order.path, order.descending) for order in orders])
+        check_kind(where, directions)
     if query.offset < 0:
         raise InvalidArgument("offset is negative")
     limit = query.limit.value if query.HasField("limit") else None

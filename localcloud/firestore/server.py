@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,7 @@ class _Wire:
         return found
 
     def _unary(self, method: str) -> Callable[..., Awaitable[Message]]:
-        async def answer(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
-            return await self._answer(method, request, context)
-
-        return answer
+        return partial(self._answer, method)
 
     def _stream(self, method: str) -> Callable[..., AsyncIterator[Message]]:
         async def answers(

@@ -115,7 +115,7 @@ class Transactions:
     def was_known(self, number: bytes) -> bool:
         return number in self._past
 
-    def others(self, owner: Owner, database: str) -> list[Transaction]:
+    def others(self, owner: Owner | None, database: str) -> list[Transaction]:
         return [
             transaction
             for transaction in self._open.values()

@@ -43,6 +43,12 @@ def check_filter(where: Filter | None) -> None:
             raise InvalidArgument("A maximum of 1 'ARRAY_CONTAINS' filter is allowed per disjunction.")
 
 
+def check_below(where: Filter | None, orders: Iterable[tuple[FieldPath, bool]]) -> None:
+    """What a collection group below a document may not be asked for: there is no index but that of names."""
+    if any(leaf.path != NAME for leaf in comparisons(where)) or any(path != NAME for path, _ in orders):
+        raise InvalidArgument("collection group queries are only allowed at the root parent")
+
+
 def check_kind(where: Filter | None, orders: Iterable[tuple[FieldPath, bool]]) -> None:
     """What a query without a collection id may not ask for."""
     for leaf in comparisons(where):

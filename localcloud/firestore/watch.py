@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from localcloud.firestore.engine import Change, Engine
+from localcloud.firestore.changes import Change
+from localcloud.firestore.engine import Engine
 from localcloud.firestore.errors import FirestoreError, InvalidArgument
 from localcloud.firestore.paths import DocumentName, parse_document, parse_parent
 from localcloud.firestore.pb import Document, Message, micros, response_class, timestamp

@@ -60,9 +60,10 @@ def apply_write(write: Message, name: DocumentName, old: Message | None, at: int
     if old is not None and _bytes(new) == _bytes(old):
         new = old
     else:
+        now = timestamp(at)
         if old is None:
-            new.create_time.CopyFrom(timestamp(at))
-        new.update_time.CopyFrom(timestamp(at))
+            new.create_time.CopyFrom(now)
+        new.update_time.CopyFrom(now)
         check_document(name, new)
     return Outcome(document=new, result=WriteResult(update_time=new.update_time, transform_results=results))
 
@@ -83,8 +84,8 @@ def check_precondition(condition: Message, name: str, old: Message | None, at: i
         if old is None or micros(old.update_time) != micros(wanted):
             stored = "none" if old is None else micros(old.update_time)
             raise FailedPrecondition(
-                f"The stored version ({stored}) of {name} does not match the required base version"
-                f" ({micros(wanted)})."
+                f"the stored version ({stored}) does not match the required base version"
+                f" ({micros(wanted)}): {name}"
             )
 
 

@@ -86,6 +86,21 @@ async def test_a_query_is_refused(db: AsyncClient, query: dict[str, Any], words:
     assert words in refused.value.message
 
 
+async def test_a_group_below_a_document_is_known_by_names_only(db: AsyncClient) -> None:
+    await db.document("parents/a/things/one").set({"n": 1})
+    group = {"from_": [{"collection_id": "things", "all_descendants": True}]}
+    request = {
+        "parent": f"{db._database_string}/documents/parents/a",
+        "structured_query": StructuredQuery(group),
+    }
+    found = [answer.document.name async for answer in await db._firestore_api.run_query(request)]
+    assert [name.rpartition("/")[2] for name in found] == ["one"]
+    filtered = StructuredQuery({**group, "where": where("n", "EQUAL", ONE)})
+    with pytest.raises(exceptions.InvalidArgument, match="only allowed at the root parent"):
+        async for _ in await db._firestore_api.run_query({**request, "structured_query": filtered}):
+            pass
+
+
 async def test_a_vector_search_is_unimplemented_by_name(db: AsyncClient) -> None:
     nearest = {
         "vector_field": {"field_path": "v"},

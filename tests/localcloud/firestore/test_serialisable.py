@@ -78,7 +78,7 @@ class Played:
 
 
 async def play(
-    db: AsyncClient, seed: int, *, transactions: int = 50, queries: float = 0.4, kept: float = 0.8
+    db: AsyncClient, seed: int, *, transactions: int = 40, queries: float = 0.4, kept: float = 0.8
 ) -> list[Any]:
     """Runs random transactions at once: reads by name and by query, sets and deletes, some read-only."""
     chance = random.Random(seed)
@@ -165,7 +165,7 @@ def resolved(history: list[Played]) -> list[Any]:
 
 
 @LOCKINGS
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 async def test_random_histories_have_a_serial_order(
     start: Start, connect: Connect, locking: str, seed: int
 ) -> None:

@@ -37,7 +37,7 @@ async def test_a_database_is_reset_over_http_on_the_port_of_grpc(
     other = AsyncClient(project="demo", database="second", credentials=AnonymousCredentials())
     await db.document("things/one").set({"n": 1})
     await other.document("things/one").set({"n": 1})
-    path = "/emulator/v1/projects/demo/databases/(default)/documents"
+    path = "/emulator/v1/projects/demo/databases/%28default%29/documents"
     assert await call(server, "DELETE", path) == (200, {})
     assert not (await db.document("things/one").get()).exists
     assert [item async for item in db.collections()] == []
