@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import uvloop
+
 from localcloud.faults import Faults
 from shared.clock import SystemClock
 
@@ -51,7 +53,8 @@ async def start_tasks_alone(
 def serve(name: str, starting: Awaitable[tuple[dict[str, str], Stop]], *, on_a_pipe: bool = False) -> int:
     """Run it until SIGINT or SIGTERM, or until whoever holds the other end of stdin is gone; the exit code."""
     try:
-        asyncio.run(_serve(starting, on_a_pipe))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(starting, on_a_pipe))
     except (OSError, RuntimeError, sqlite3.Error, ValueError) as error:
         print(f"失败 · localcloud {name} cannot start: {error}", file=sys.stderr)
         return 1

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import httpx2
+import uvloop
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -182,4 +183,5 @@ async def serve(config: CloudConfig) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(CloudConfig.model_validate_json(sys.stdin.readline())))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(CloudConfig.model_validate_json(sys.stdin.readline())))

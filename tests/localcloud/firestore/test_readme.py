@@ -6,13 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-from google.api_core import exceptions
-from google.auth.credentials import AnonymousCredentials
-from google.cloud.firestore_v1 import AsyncClient, Client
+from google.cloud.firestore_v1 import AsyncClient
 from google.cloud.firestore_v1.types import firestore
 
-pytest_plugins = ["localcloud.firestore.fixture"]
 README = Path(__file__).parents[3] / "localcloud" / "firestore" / "README.md"
 METHODS = sorted(name.removesuffix("Request") for name in vars(firestore) if name.endswith("Request"))
 
@@ -48,13 +44,3 @@ async def test_what_is_said_to_be_missing_is_unimplemented_and_the_rest_is_not(d
         code = await stream.code()
         is_missing = re.search(rf"\b{method}\b", missing) is not None
         assert (code.name == "UNIMPLEMENTED") == is_missing, f"{method}: {code.name}"
-
-
-def test_the_fixture_of_the_readme_works(firestore_emulator: Any) -> None:
-    client = Client(project="demo", credentials=AnonymousCredentials())
-    client.document("things/one").set({"n": 1})
-    firestore_emulator.reset()
-    assert not client.document("things/one").get().exists
-    with pytest.raises(exceptions.NotFound):
-        client.document("things/one").update({"n": 2})
-    client.close()
