@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 from urllib.parse import quote, urlsplit
 
 import h11
@@ -165,9 +166,8 @@ class _Connection(asyncio.Protocol):
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError("a stream was expected")
-        self._transport = transport
+        # A stream's transport; uvloop's own doesn't derive from asyncio's class.
+        self._transport = cast(asyncio.Transport, transport)
         self._opened.add(self)
 
     def data_received(self, data: bytes) -> None:
