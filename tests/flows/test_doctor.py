@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from google.cloud import tasks_v2
 
 from localcloud.environment import LOCATION, PROJECT
 from localcloud.faults import Rule
 from localcloud.queues import tasks_client
-from localcloud.supervisor import StartFailed
+from localcloud.supervisor import PROJECT_ROOT, StartFailed
 from tests.flows.embedded import System
 
 
@@ -18,14 +21,8 @@ async def examined(system: System) -> dict[str, str]:
         told = await system.supervisor.run_admin("doctor", "--entry", system.entry)
     except StartFailed as error:
         told = str(error)
-    lines = [line.split() for line in told.splitlines() if line.startswith(("ok", "WRONG"))]
-    found = {}
-    for line in told.splitlines():
-        for word in ("ok", "WRONG"):
-            if line.startswith(word + " "):
-                found[line.removeprefix(word).strip().split("  ")[0]] = word
-    assert len(found) == len(lines), told
-    return found
+    lines = [line.partition(" ") for line in told.splitlines() if line.startswith(("ok ", "WRONG "))]
+    return {rest.strip().split("  ")[0]: word for word, _, rest in lines}
 
 
 async def test_a_healthy_system_is_right_in_every_part(system: System) -> None:
@@ -71,3 +68,24 @@ async def test_a_silent_firestore_is_found(system: System, part: str) -> None:
     found = await examined(system)
     await system.behave()
     assert found[part] == "WRONG"
+
+
+async def test_production_has_every_index_that_the_queries_here_needed(system: System) -> None:
+    """The doctor asks every query of the code; the embedded Firestore notes what each would need."""
+    await system.supervisor.run_admin("doctor", "--entry", system.entry)
+    answer = await system.http.get(f"http://{system.addresses.firestore}/emulator/v1/indexes")
+    needed = {described(index) for index in answer.json()["indexes"]}
+    terraform = PROJECT_ROOT / "infra" / "terraform" / "indexes.json"
+    declared = json.loads(terraform.read_text("utf-8"))
+    found = {
+        (index["collection"], index["scope"], tuple((f["path"], f["order"]) for f in index["fields"]))
+        for index in declared["composite"]
+    } | {(one["collection"], one["scope"], ((one["path"], one["mode"]),)) for one in declared["single"]}
+    assert needed
+    assert needed <= found
+
+
+def described(index: dict[str, Any]) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    fields = [(field["fieldPath"], field["order"]) for field in index["fields"]]
+    named = [field for field in fields if field[0] != "__name__"]
+    return index["collectionGroup"], index["queryScope"], tuple(named)
