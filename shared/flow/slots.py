@@ -14,7 +14,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from shared.adapters.firestore import Conflict, Document, Documents, Version
 from shared.adapters.firestore_keys import read_health, read_pool, read_slot, release_slot, slot_path
@@ -85,14 +85,37 @@ class SlotDesk:
         self._serve()
         if not waiter.slot.done() or self._is_old():
             self._start_refreshing()
-        done, _ = await asyncio.wait({waiter.slot}, timeout=self._patience.total_seconds())
-        if done:
+        try:
+            await self._wait_for(waiter.slot)
+        except asyncio.CancelledError:
+            self._leave(waiter)
+            raise
+        if waiter.slot.done():
             return waiter.slot.result()
-        self._waiters.remove(waiter)
-        heapq.heapify(self._waiters)
+        self._leave(waiter)
         now = self._clock.now()
         at = earliest_free(self._view, model=model, now=now)
         raise NoSlotFree(at or now + _NO_KEYS_WAIT, any_key_enabled=at is not None)
+
+    async def _wait_for(self, promised: asyncio.Future[Slot]) -> None:
+        """Until it is there or patience is at its end, by the same clock as everything else."""
+        if promised.done():
+            return
+        patience = asyncio.ensure_future(self._clock.sleep(self._patience.total_seconds()))
+        try:
+            either: set[asyncio.Future[Any]] = {promised, patience}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            patience.cancel()
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """Nobody waits there any more; a slot that was promised meanwhile is for the next one."""
+        if waiter.slot.done():
+            self._promised.discard(waiter.slot.result().slot_id)
+            self._serve()
+        else:
+            self._waiters.remove(waiter)
+            heapq.heapify(self._waiters)
 
     def leased(self, slot: Slot, *, version: Version, free_at: datetime) -> Slot:
         """The lease was committed. Returns the slot as it now is."""
