@@ -25,7 +25,8 @@ from shared.logs import Log
 _STARVING_REFRESH: Final = 1.0
 """Seconds between two looks at the pool while somebody waits and nothing is known to be free."""
 _OLD_VIEW: Final = timedelta(seconds=5)
-"""A view older than this is refreshed in passing, so that changes to the pool arrive within seconds."""
+"""Nothing is taken from a view older than this before it is refreshed, so that changes to the pool arrive within
+seconds, and a process that had nothing to do for a while does not call a domain that has cooled meanwhile."""
 _NO_KEYS_WAIT: Final = timedelta(seconds=60)
 
 log = Log("slots")
@@ -83,7 +84,7 @@ class SlotDesk:
         )
         heapq.heappush(self._waiters, waiter)
         self._serve()
-        if not waiter.slot.done() or self._is_old():
+        if not waiter.slot.done():
             self._start_refreshing()
         try:
             await self._wait_for(waiter.slot)
@@ -218,6 +219,8 @@ class SlotDesk:
         return self._viewed_at is None or self._clock.now() - self._viewed_at > _OLD_VIEW
 
     def _hand_on(self, slot: Slot) -> bool:
+        if self._is_old():
+            return False
         now = self._clock.now()
         for waiter in sorted(self._waiters):
             probed = being_probed(self._view, model=waiter.model, promised=self._promised)
@@ -227,6 +230,8 @@ class SlotDesk:
         return False
 
     def _serve(self) -> None:
+        if self._is_old():
+            return
         now = self._clock.now()
         for waiter in sorted(self._waiters):
             best = in_order(self._view, model=waiter.model, now=now, rng=self._rng, taken=self._promised)
