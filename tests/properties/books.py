@@ -132,8 +132,7 @@ class Books:
         shot = self.peek(f"tasks/{job.task_id}/shots/{job.index}")
         assert shot is not None
         demand(shot["status"] != "completed", f"{job.task_id}/{job.index} is drawn though it is completed")
-        if job.slowed:
-            # Its claim is older than its call, and so is what it knew of the pool.
+        if job.process.slow_until > self.clock.now():
             return
         now = self.clock.now()
         disabled_at = self.disabled_at.get(call.key_id)

@@ -68,8 +68,6 @@ class Job:
     index: int = -1
     harmed: bool = False
     """A call of its own was answered with a failure that nobody repeats for it."""
-    slowed: bool = False
-    """A call of its own took long, so that it acts on old knowledge."""
 
 
 JOB: ContextVar[Job | None] = ContextVar("job", default=None)

@@ -11,7 +11,7 @@ import contextvars
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from google.cloud import firestore
@@ -34,14 +34,14 @@ from shared.flow.sweep import Sweep
 from shared.flow.upload import Uploader
 from tests.properties.outside import JOB, Fetcher, Job, Painter, Receiver, Store
 from tests.properties.stage import OWNER, Stage
-from tests.properties.virtual_clock import VirtualClock
+from tests.properties.virtual_clock import MORNING, VirtualClock
 
 T = TypeVar("T")
 
 MODEL: Final = "flash"
 KEEP: Final = timedelta(days=30)
 UPLOAD_TIME: Final = timedelta(seconds=60)
-PATIENCE: Final = timedelta(seconds=20)
+PATIENCE: Final = timedelta(seconds=6)
 TASK_DEADLINE: Final = timedelta(minutes=30)
 LIMITS: Final = Limits(open_tasks=1000, pictures_per_day=100_000)
 
@@ -129,6 +129,8 @@ class Process:
     around: Surroundings
     rng: random.Random
     alive: bool = True
+    slow_until: datetime = MORNING
+    """A call of its own took long, so that it may act on old knowledge until then."""
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     documents: Documents = field(init=False)
     bell: Bell = field(init=False)

@@ -21,7 +21,7 @@ def stage() -> Iterator[Stage]:
 @settings(
     deadline=None,
     derandomize=True,
-    max_examples=40,
+    max_examples=15,
     database=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -22,7 +22,7 @@ from shared.adapters.firestore import Documents, Write
 from shared.adapters.firestore_keys import sync_writes
 from shared.api import TaskIn
 from shared.problems import Problem
-from tests.properties.books import Books, Violation, demand
+from tests.properties.books import VIEW_AGE, Books, Violation, demand
 from tests.properties.outside import JOB, Call, Job, Painter, Receiver, Store
 from tests.properties.processes import Complete, Entry, Generate, Process, Surroundings, Variant
 from tests.properties.scenario import TO_CALLS, TO_WAKES, Disturbance, Scenario
@@ -167,7 +167,7 @@ class World:
             self._steps += 1
             demand(self._steps < MOST_STEPS, f"no end after {self._steps} steps")
             if self._surprise is not None:
-                raise Violation(f"unexplained: {self._surprise!r}") from self._surprise
+                raise Violation(f"seen at the end of a step: {self._surprise!r}") from self._surprise
             self._disturb()
             now = self._clock.now()
             ready = [op for op in self._ops if op.held_until is None or op.held_until <= now]
@@ -221,8 +221,7 @@ class World:
                 self._kill(op.process)
                 return
             case "slow_before":
-                op.held_until = self._clock.now() + SLOW
-                op.job.slowed = True
+                self._hold(op)
                 return
             case "fail_before":
                 op.outcome = self._failure(op)
@@ -237,10 +236,13 @@ class World:
             case "fail_after":
                 op.outcome = self._failure(op)
             case "slow_after":
-                op.held_until = self._clock.now() + SLOW
-                op.job.slowed = True
+                self._hold(op)
                 return
         self._answer(op)
+
+    def _hold(self, op: _Op) -> None:
+        op.held_until = self._clock.now() + SLOW
+        op.process.slow_until = op.held_until + VIEW_AGE
 
     async def _made(self, op: _Op) -> Any:
         before = self._books.before(op.writes)
@@ -382,7 +384,10 @@ class World:
 
     def _call_begun(self, call: Call) -> None:
         self._tell(f"call on {call.key_id} for {call.job.task_id[-4:]}/{call.job.index}: {call.outcome}")
-        self._books.call_begun(call)
+        try:
+            self._books.call_begun(call)
+        except Violation as violation:
+            self._surprise = self._surprise or violation
 
     async def _fill_pool(self) -> None:
         documents = Documents(self._client, rng=self._rng)
