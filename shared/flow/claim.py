@@ -143,7 +143,10 @@ class Claims:
         if key is not None:
             writes.append(begin_drawing(key, seen.cache_version, token=claim.token, until=claim.until))
         if probe is not None:
-            writes.append(begin_probe(slot.quota_domain, probe, model=task.model, until=now + self.lease))
+            until = now + self.lease
+            writes.append(
+                begin_probe(slot.quota_domain, probe, model=task.model, token=claim.token, until=until)
+            )
         try:
             versions = await self.documents.commit(*writes)
         except Conflict:
