@@ -24,6 +24,7 @@ from shared.settings import BadSetting, CompleteSettings, EntrySettings, Generat
 
 if TYPE_CHECKING:
     from shared.adapters.cloud_tasks import Bell
+    from shared.adapters.cos import CosStore
     from shared.adapters.firestore import Documents
     from shared.adapters.wechat import WeChat
     from shared.flow.complete import Desk
@@ -134,7 +135,6 @@ def build_entry() -> EntryApp:
 
 
 def build_generate() -> GenerateApp:
-    from shared.adapters.cos import CosStore
     from shared.adapters.fetch import PublicFetcher
     from shared.adapters.gemini import GeminiPainter
     from shared.adapters.openai import PoseDirector
@@ -143,19 +143,13 @@ def build_generate() -> GenerateApp:
     from shared.flow.prepare import Preparer
     from shared.flow.setback import Setbacks
     from shared.flow.slots import SlotDesk
+    from shared.flow.stash import Stash
     from shared.flow.upload import Uploader
 
     loaded = settings.load(GenerateSettings, os.environ)
     clock, rng = SystemClock(), system_random()
     documents, bell = build_documents(loaded.project, rng), build_bell(loaded)
-    store = CosStore(
-        secret_id=loaded.cos_secret_id.get_secret_value(),
-        secret_key=loaded.cos_secret_key.get_secret_value(),
-        bucket=loaded.cos_bucket,
-        region=loaded.cos_region,
-        domain=loaded.cos_domain or None,
-        scheme=loaded.cos_scheme,
-    )
+    store = build_store(loaded)
     uploader = Uploader(store=store, clock=clock, rng=rng)
     openai_key = loaded.openai_api_key.get_secret_value()
     preparer = Preparer(
@@ -214,6 +208,17 @@ def build_generate() -> GenerateApp:
         ),
         store=store,
         uploader=uploader,
+        stash=Stash(
+            documents=documents,
+            bell=bell,
+            claims=claims,
+            store=store,
+            uploader=uploader,
+            upload_time=upload_time,
+            url_lifetime=loaded.url_lifetime,
+            keep=keep,
+            clock=clock,
+        ),
         secrets=secrets,
         style=PictureStyle(
             format=loaded.picture_format, quality=loaded.picture_quality, max_edge=loaded.picture_max_edge
@@ -266,6 +271,19 @@ def build_documents(project: str, rng: random.Random) -> Documents:
     from shared.adapters.firestore import Documents
 
     return Documents(firestore.AsyncClient(project=project), rng=rng)
+
+
+def build_store(loaded: GenerateSettings) -> CosStore:
+    from shared.adapters.cos import CosStore
+
+    return CosStore(
+        secret_id=loaded.cos_secret_id.get_secret_value(),
+        secret_key=loaded.cos_secret_key.get_secret_value(),
+        bucket=loaded.cos_bucket,
+        region=loaded.cos_region,
+        domain=loaded.cos_domain or None,
+        scheme=loaded.cos_scheme,
+    )
 
 
 def build_bell(loaded: Settings) -> Bell:

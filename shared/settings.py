@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
@@ -108,6 +108,11 @@ def _unique_ids(keys: list[ApiKey]) -> list[ApiKey]:
 
 
 ApiKeys = Annotated[list[ApiKey], BeforeValidator(_parse_keys), AfterValidator(_unique_ids)]
+
+
+def slots_of(keys: Sequence[ApiKey]) -> int:
+    """How many pictures a pool can draw at once."""
+    return sum(key.max_concurrent for key in keys)
 
 
 class Settings(BaseModel):

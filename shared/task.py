@@ -270,6 +270,16 @@ class Result:
             "fromCache": self.from_cache,
         }
 
+    def told(self, index: int) -> dict[str, Any]:
+        """What an event says of it."""
+        return {
+            "index": index,
+            "url": self.url,
+            "width": self.width,
+            "height": self.height,
+            "fromCache": self.from_cache,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shot:
@@ -285,6 +295,8 @@ class Shot:
     """Not to be drawn before."""
     enqueue_at: datetime | None = None
     """When the sweep has to wake the shot if nothing happens before; absent once it is final."""
+    stash: str | None = None
+    """Where its picture waits for storage to come back."""
     fresh: bool = False
     """Asked for anew: a picture from the cache will not do."""
     keys_used: tuple[str, ...] = ()
@@ -320,6 +332,7 @@ class Shot:
             claim=Claim(token=claim["token"], until=claim["until"], key_id=claim["keyId"]) if claim else None,
             due_at=d.get("dueAt"),
             enqueue_at=d.get("enqueueAt"),
+            stash=d.get("stash"),
             fresh=d.get("fresh", False),
             previous=tuple(d.get("previous", [])),
             life=tuple(d.get("life", [])),

@@ -26,6 +26,7 @@ class WakeIn(BaseModel):
     waits: int = Field(default=0, ge=0)
     fresh: bool = False
     bulk: bool = False
+    stashed: bool = False
 
 
 @functions_framework.aio.http
@@ -51,6 +52,7 @@ async def generate(request: Request) -> Response:
             waits=wake.waits,
             fresh=wake.fresh,
             bulk=wake.bulk,
+            stashed=wake.stashed,
             trace_id=trace_id,
         )
     )

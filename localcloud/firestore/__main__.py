@@ -7,6 +7,8 @@ import asyncio
 import signal
 from pathlib import Path
 
+import uvloop
+
 from localcloud.faults import Faults
 from localcloud.firestore.server import start_firestore
 from shared.clock import SystemClock
@@ -37,7 +39,8 @@ def main() -> None:
         "--data", type=Path, default=None, help="directory to keep the data in; none: in memory"
     )
     parser.add_argument("--locking", choices=("pessimistic", "optimistic"), default="pessimistic")
-    asyncio.run(serve(parser.parse_args()))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(parser.parse_args()))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from localcloud.firestore.errors import InvalidArgument
 from localcloud.firestore.paths import NAME, FieldPath, parse_field_path
 from localcloud.firestore.pb import Message, Value
-from localcloud.firestore.query import Query
+from localcloud.firestore.query import Order, Query
 from localcloud.firestore.scan import count, run
 from localcloud.firestore.store import Store
 from localcloud.firestore.values import lookup
@@ -34,8 +34,13 @@ class Aggregated:
 
 
 def parse_aggregations(aggregations: list[Message]) -> tuple[Aggregation, ...]:
-    if not 1 <= len(aggregations) <= _MAX_AGGREGATIONS:
-        raise InvalidArgument(f"An aggregation query takes between 1 and {_MAX_AGGREGATIONS} aggregations.")
+    if not aggregations:
+        raise InvalidArgument("Aggregations can not be empty.")
+    if len(aggregations) > _MAX_AGGREGATIONS:
+        raise InvalidArgument(
+            f"The maximum number of aggregations allowed in an aggregation query is {_MAX_AGGREGATIONS}."
+            f" Received: {len(aggregations)}"
+        )
     parsed = []
     for number, aggregation in enumerate(aggregations, start=1):
         alias = aggregation.alias or f"field_{number}"
@@ -52,8 +57,10 @@ def parse_aggregations(aggregations: list[Message]) -> tuple[Aggregation, ...]:
             parsed.append(Aggregation(alias=alias, operator=operator, path=path))
         else:
             raise InvalidArgument("An aggregation needs an operator: count, sum or avg.")
-    if len({item.alias for item in parsed}) != len(parsed):
-        raise InvalidArgument("Aliases of aggregations must be different.")
+    aliases = [item.alias for item in parsed]
+    for alias in aliases:
+        if aliases.count(alias) > 1:
+            raise InvalidArgument(f"Aggregation aliases contain duplicate alias: {alias}")
     return tuple(parsed)
 
 
@@ -64,14 +71,21 @@ def aggregate(
         number = count(store, query, aggregations[0].up_to)
         if number is not None:
             return Aggregated(values={aggregations[0].alias: Value(integer_value=number)}, entries=number)
-    documents, _, _ = run(store, query, at)
-    # Google aggregates over the documents that have all the fields that any of the aggregations names.
-    paths = {item.path for item in aggregations if item.path is not None}
-    documents = [
-        document for document in documents if all(lookup(document.fields, path) is not None for path in paths)
-    ]
+    documents, _, _ = run(store, over_the_fields(query, aggregations), at)
     values = {item.alias: _value(item, documents) for item in aggregations}
     return Aggregated(values=values, entries=len(documents))
+
+
+def over_the_fields(query: Query, aggregations: tuple[Aggregation, ...]) -> Query:
+    """Google walks an index of the fields that are added up: only documents that have them all are seen, and
+    a limit without an order cuts by their values.
+    """
+    paths = [item.path for item in aggregations if item.path is not None]
+    ordered = [order for order in query.orders if order.path != NAME]
+    tail = query.orders[len(ordered) :]
+    missing = [path for path in dict.fromkeys(paths) if all(path != order.path for order in ordered)]
+    orders = (*ordered, *(Order(path=path, descending=tail[0].descending) for path in missing), *tail)
+    return replace(query, orders=orders)
 
 
 def _value(aggregation: Aggregation, documents: list[Message]) -> Message:

@@ -34,7 +34,20 @@ _OPERATORS: dict[int, Operator] = {
 }
 _INEQUALITIES = {"<", "<=", ">", ">=", "!=", "not in"}
 _WITH_LISTS = {"in", "contains any", "not in"}
-_MAX_DISJUNCTIONS = 30
+_MEMBERSHIP = {"in", "contains", "contains any"}
+_SPOKEN: dict[Operator, str] = {
+    "<": "LESS_THAN",
+    "<=": "LESS_THAN_OR_EQUAL",
+    ">": "GREATER_THAN",
+    ">=": "GREATER_THAN_OR_EQUAL",
+    "==": "EQUAL",
+    "!=": "NOT_EQUAL",
+    "contains": "ARRAY_CONTAINS",
+    "in": "IN",
+    "contains any": "ARRAY_CONTAINS_ANY",
+    "not in": "NOT_IN",
+}
+_MAX_IN = 30
 _MAX_NOT_IN = 10
 
 
@@ -108,16 +121,6 @@ def comparisons(where: Filter | None) -> list[Comparison]:
 
 def disjuncts(where: Filter | None) -> list[tuple[Comparison, ...]]:
     """The filter as an OR of ANDs, with every list cut into single values."""
-    found = _disjuncts(where)
-    if len(found) > _MAX_DISJUNCTIONS:
-        raise InvalidArgument(
-            f"The query has {len(found)} disjunctions in disjunctive normal form; at most"
-            f" {_MAX_DISJUNCTIONS} are allowed."
-        )
-    return found
-
-
-def _disjuncts(where: Filter | None) -> list[tuple[Comparison, ...]]:
     if where is None:
         return [()]
     if isinstance(where, Comparison):
@@ -128,7 +131,7 @@ def _disjuncts(where: Filter | None) -> list[tuple[Comparison, ...]]:
                 for operand in dict.fromkeys(where.operands)
             ]
         return [(where,)]
-    inner = [_disjuncts(part) for part in where.parts]
+    inner = [disjuncts(part) for part in where.parts]
     if where.all_of:
         return [tuple(itertools.chain(*choice)) for choice in itertools.product(*inner)]
     return list(itertools.chain(*inner))
@@ -141,7 +144,7 @@ def parse_filter(where: Message) -> Filter:
         if composite.op not in {1, 2}:
             raise InvalidArgument("A composite filter needs an operator: AND or OR.")
         if not composite.filters:
-            raise InvalidArgument("A composite filter needs at least one filter.")
+            raise InvalidArgument("Composite filter must have at least one sub-filter.")
         return Composite(all_of=composite.op == 1, parts=tuple(map(parse_filter, composite.filters)))
     if kind == "unary_filter":
         return _unary(where.unary_filter)
@@ -152,6 +155,8 @@ def parse_filter(where: Message) -> Filter:
 
 def _unary(unary: Message) -> Comparison:
     path = parse_field_path(unary.field.field_path)
+    if path == NAME:
+        raise InvalidArgument("__key__ filter value must be a Key")
     operator: Operator = "!=" if unary.op in {4, 5} else "=="
     if unary.op in {3, 5}:
         return Comparison(path=path, operator=operator, operands=(NULL_BYTES,))
@@ -165,20 +170,26 @@ def _field(field: Message) -> Comparison:
     operator = _OPERATORS.get(field.op)
     if operator is None:
         raise InvalidArgument("A field filter needs an operator.")
+    spoken = _SPOKEN[operator]
+    if path == NAME and operator in {"contains", "contains any"}:
+        raise InvalidArgument("the name __key__ is reserved")
     if operator in _WITH_LISTS:
         if field.value.WhichOneof("value_type") != "array_value" or not field.value.array_value.values:
-            raise InvalidArgument(f"'{operator}' requires a non-empty array as its value.")
+            raise InvalidArgument(f"'{spoken}' requires an non-empty ArrayValue.")
         operands = tuple(encode(value) for value in field.value.array_value.values)
-        most = _MAX_NOT_IN if operator == "not in" else _MAX_DISJUNCTIONS
+        most = _MAX_NOT_IN if operator == "not in" else _MAX_IN
         if len(operands) > most:
-            raise InvalidArgument(f"'{operator}' supports up to {most} comparison values.")
+            raise InvalidArgument(f"'{spoken}' supports up to {most} comparison values.")
     else:
         operands = (encode(field.value),)
     if path == NAME and any(operand[0] != REFERENCE for operand in operands):
         raise InvalidArgument("__key__ filter value must be a Key")
-    if path == NAME and operator in {"contains", "contains any"}:
-        raise InvalidArgument(f"'{operator}' cannot be used with __name__.")
     if operator == "not in" and NULL_BYTES in operands:
         # Comparing with null is never true, so nothing is "not in" a list that holds it.
         return Comparison(path=path, operator="in", operands=())
+    if operator in _MEMBERSHIP:
+        # Null and NaN equal nothing, themselves included: only the unary filters find them.
+        operands = tuple(operand for operand in operands if operand not in {NULL_BYTES, NAN_BYTES})
+        if operator == "contains" and not operands:
+            return Comparison(path=path, operator="contains any", operands=())
     return Comparison(path=path, operator=operator, operands=operands)

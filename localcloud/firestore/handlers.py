@@ -7,14 +7,14 @@ import binascii
 import itertools
 import secrets
 import string
-from typing import NoReturn
 
-import grpc
-
-from localcloud.firestore.aggregate import parse_aggregations
-from localcloud.firestore.engine import Engine, Read
+from localcloud.firestore.aggregate import over_the_fields, parse_aggregations
+from localcloud.firestore.changes import Read
+from localcloud.firestore.engine import Engine
 from localcloud.firestore.errors import FirestoreError, InvalidArgument, NotFound, Unimplemented
+from localcloud.firestore.explain import plan_summary, stopwatch, with_stats
 from localcloud.firestore.listing import collection_ids, document_names
+from localcloud.firestore.partition import check_partitionable, cuts
 from localcloud.firestore.paths import (
     NAME,
     DocumentName,
@@ -37,7 +37,8 @@ from localcloud.firestore.pb import (
 )
 from localcloud.firestore.query import parse_query
 from localcloud.firestore.transactions import Locking, Transaction
-from localcloud.firestore.values import keep_only
+from localcloud.firestore.values import encode_reference, keep_only
+from shared.clock import Clock
 
 _DEFAULT_PAGE = 300
 _LOCKING: dict[int, Locking] = {1: "optimistic", 2: "pessimistic"}
@@ -47,8 +48,9 @@ _ID_LETTERS = string.ascii_letters + string.digits
 class Handlers:
     """One method for each RPC, by its name; those that stream return a list."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
+        self._clock = clock
 
     async def GetDocument(self, request: Message) -> Message:
         name = parse_document(request.name)
@@ -64,15 +66,18 @@ class Handlers:
         read, new = self._read(request, database)
         bodies, read_time = await self._engine.get(names, read)
         answers = _first_with_transaction("BatchGetDocuments", new)
+        answer_class, stamp = response_class("BatchGetDocuments"), timestamp(read_time)
+        missing = []
         for name, body in zip(names, bodies, strict=True):
-            answer = response_class("BatchGetDocuments")(read_time=timestamp(read_time))
             if body is None:
-                answer.missing = str(name)
-            else:
-                answer.found.ParseFromString(body)
-                _masked(answer.found, request)
+                missing.append(answer_class(missing=str(name), read_time=stamp))
+                continue
+            answer = answer_class(read_time=stamp)
+            answer.found.ParseFromString(body)
+            _masked(answer.found, request)
             answers.append(answer)
-        return answers
+        # The service tells of what is missing last.
+        return answers + missing
 
     async def ListDocuments(self, request: Message) -> Message:
         parent = parse_parent(request.parent)
@@ -82,13 +87,10 @@ class Handlers:
         if request.show_missing:
             if request.order_by:
                 raise InvalidArgument("show_missing cannot be combined with order_by.")
-            if read != Read():
-                raise Unimplemented(
-                    "ListDocuments.show_missing with transaction or read_time is not implemented."
-                )
             check_id(request.collection_id)
             after = parse_document(_token(request)) if request.page_token else None
-            found = document_names(self._engine.store, parent, request.collection_id, after)
+            at = self._engine.past(read)
+            found = document_names(self._engine.store, parent, request.collection_id, after, at)
             names = list(itertools.islice(found, size + 1))
             bodies, _ = await self._engine.get(names[:size], read)
             for name, body in zip(names, bodies, strict=False):
@@ -101,10 +103,12 @@ class Handlers:
         query.from_.add(collection_id=request.collection_id)
         _add_order(query, request.order_by)
         offset = int(_token(request)) if request.order_by and request.page_token else 0
+        if not request.order_by:
+            query.order_by.add(direction=1).field.field_path = "__name__"
         if request.page_token and not request.order_by:
             query.start_at.values.add(reference_value=_token(request))
         query.offset, query.limit.value = offset, size + 1
-        documents, _, _ = self._engine.run_query(parse_query(parent, query), read)
+        documents, _, _ = await self._engine.run_query(parse_query(parent, query), read)
         response.documents.extend(_masked(document, request) for document in documents[:size])
         if len(documents) > size:
             last = str(offset + size) if request.order_by else documents[size - 1].name
@@ -113,11 +117,11 @@ class Handlers:
 
     async def ListCollectionIds(self, request: Message) -> Message:
         parent = parse_parent(request.parent)
-        if request.HasField("read_time"):
-            raise Unimplemented("ListCollectionIdsRequest.read_time is not implemented.")
+        read = Read(at=micros(request.read_time)) if request.HasField("read_time") else Read()
         size = _page_size(request)
         after = _token(request) if request.page_token else ""
-        ids = list(itertools.islice(collection_ids(self._engine.store, parent, after), size + 1))
+        found = collection_ids(self._engine.store, parent, after, self._engine.past(read))
+        ids = list(itertools.islice(found, size + 1))
         response = response_class("ListCollectionIds")(collection_ids=ids[:size])
         if len(ids) > size:
             response.next_page_token = _token_for(ids[size - 1])
@@ -170,7 +174,7 @@ class Handlers:
         for answer in answers:
             if isinstance(answer, FirestoreError):
                 response.write_results.add()
-                response.status.add(code=grpc.StatusCode[answer.status].value[0], message=str(answer))
+                response.status.add(code=answer.number, message=str(answer))
             else:
                 response.write_results.append(answer)
                 response.status.add()
@@ -178,43 +182,78 @@ class Handlers:
 
     async def RunQuery(self, request: Message) -> list[Message]:
         parent = parse_parent(request.parent)
-        _refuse_explain(request)
         query = parse_query(parent, request.structured_query)
+        answer_class = response_class("RunQuery")
+        if _plans_only(request):
+            return [answer_class(explain_metrics=plan_summary(query))]
+        elapsed = stopwatch(self._clock.now)
         read, new = self._read(request, parent.database)
-        documents, skipped, read_time = self._engine.run_query(query, read)
-        answers = _first_with_transaction("RunQuery", new)
-        answer_class, stamp = response_class("RunQuery"), timestamp(read_time)
+        documents, skipped, read_time = await self._engine.run_query(query, read)
+        answers, stamp = _first_with_transaction("RunQuery", new), timestamp(read_time)
         if skipped or not documents:
             answers.append(answer_class(read_time=stamp, skipped_results=skipped))
         answers += [answer_class(document=document, read_time=stamp) for document in documents]
+        if request.HasField("explain_options"):
+            seen = len(documents) + skipped
+            metrics = with_stats(
+                plan_summary(query),
+                results=len(documents),
+                documents=seen,
+                entries=seen,
+                reads=max(1, seen),
+                took=elapsed(),
+            )
+            answers.append(answer_class(explain_metrics=metrics))
         return answers
 
     async def RunAggregationQuery(self, request: Message) -> list[Message]:
         parent = parse_parent(request.parent)
-        _refuse_explain(request)
         wanted = request.structured_aggregation_query
         query = parse_query(parent, wanted.structured_query)
         aggregations = parse_aggregations(list(wanted.aggregations))
+        answer_class = response_class("RunAggregationQuery")
+        if _plans_only(request):
+            return [answer_class(explain_metrics=plan_summary(over_the_fields(query, aggregations)))]
+        elapsed = stopwatch(self._clock.now)
         read, new = self._read(request, parent.database)
-        result, read_time = self._engine.run_aggregation(query, aggregations, read)
+        result, read_time = await self._engine.run_aggregation(query, aggregations, read)
         answers = _first_with_transaction("RunAggregationQuery", new)
-        answer = response_class("RunAggregationQuery")(read_time=timestamp(read_time))
+        answer = answer_class(read_time=timestamp(read_time))
         answer.result.SetInParent()
         for alias, value in result.values.items():
             answer.result.aggregate_fields[alias].CopyFrom(value)
-        return [*answers, answer]
+        answers.append(answer)
+        if request.HasField("explain_options"):
+            metrics = with_stats(
+                plan_summary(over_the_fields(query, aggregations)),
+                results=1,
+                documents=0,
+                entries=result.entries,
+                reads=max(1, -(-result.entries // 1000)),
+                took=elapsed(),
+            )
+            answers.append(answer_class(explain_metrics=metrics))
+        return answers
 
     async def PartitionQuery(self, request: Message) -> Message:
-        _unimplemented("PartitionQuery")
+        parent = parse_parent(request.parent)
+        query = parse_query(parent, request.structured_query)
+        check_partitionable(request, query)
+        read = Read(at=micros(request.read_time)) if request.HasField("read_time") else Read()
+        found = cuts(self._engine.store, query, request.partition_count, self._engine.past(read))
+        if request.page_token:
+            last = _token(request)
+            found = [name for name in found if encode_reference(name) > encode_reference(last)]
+        size = int(request.page_size) or len(found)
+        response = response_class("PartitionQuery")()
+        for name in found[:size]:
+            response.partitions.add().values.add(reference_value=name)
+        if len(found) > size:
+            response.next_page_token = _token_for(found[size - 1])
+        return response
 
     async def ExecutePipeline(self, request: Message) -> list[Message]:
-        _unimplemented("ExecutePipeline")
-
-    async def Listen(self, request: Message) -> list[Message]:
-        _unimplemented("Listen")
-
-    async def Write(self, request: Message) -> list[Message]:
-        _unimplemented("Write")
+        raise Unimplemented("google.firestore.v1.Firestore.ExecutePipeline is not implemented.")
 
     async def _write_one(self, write: Message, request: Message) -> Message:
         name = parse_document(write.update.name)
@@ -243,13 +282,8 @@ class Handlers:
         return Read(), None
 
 
-def _unimplemented(method: str) -> NoReturn:
-    raise Unimplemented(f"google.firestore.v1.Firestore.{method} is not implemented.")
-
-
-def _refuse_explain(request: Message) -> None:
-    if request.HasField("explain_options"):
-        raise Unimplemented("explain_options is not implemented.")
+def _plans_only(request: Message) -> bool:
+    return request.HasField("explain_options") and not request.explain_options.analyze
 
 
 def _first_with_transaction(method: str, new: Transaction | None) -> list[Message]:

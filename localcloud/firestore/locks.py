@@ -83,6 +83,10 @@ class Locks:
         self._locks: dict[Key, _Lock] = {}
         self._waiters: dict[Owner, set[_Waiter]] = {}
 
+    def are_free(self, keys: Iterable[Key]) -> bool:
+        """Whether nobody holds or awaits any of the locks."""
+        return self._locks.keys().isdisjoint(keys)
+
     async def acquire(self, owner: Owner, keys: Iterable[Key], *, exclusive: bool) -> None:
         """Takes all the locks, waiting for them one after the other in the order of their keys."""
         for key in sorted(set(keys)):
@@ -185,8 +189,6 @@ class Locks:
                 return
             victim = max(ring, key=lambda owner: (owner.is_transaction, owner.committing, owner.age))
             self.fail(victim, f"{CONTENTION} the same data: deadlock.")
-            if victim is not newest.owner:
-                return
 
     def _ring(self, newest: _Waiter) -> list[Owner] | None:
         """The owners of a ring of waits through the newest one."""

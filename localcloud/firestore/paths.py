@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from localcloud.firestore.errors import InvalidArgument
@@ -20,7 +20,8 @@ NAME: FieldPath = ("__name__",)
 
 _DATABASE = re.compile(r"projects/([^/]+)/databases/([^/]+)")
 _NUMERIC_ID = re.compile(r"__id(-?[0-9]{1,19})__")
-_RESERVED = re.compile(r"__.*__", re.DOTALL)
+# Google documents __.*__, but takes four underscores alone.
+_RESERVED = re.compile(r"__.+__", re.DOTALL)
 _SIMPLE_FIELD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _QUOTED_FIELD = re.compile(r"`((?:[^`\\]|\\.)+)`", re.DOTALL)
 _MAX_ID_BYTES = 1500
@@ -29,9 +30,12 @@ _MAX_DEPTH = 100
 _END = b"\x00\x01"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DocumentName:
-    """The full name of a document, or of the root of a database when it has no segments."""
+    """The full name of a document, or of the root of a database when it has no segments.
+
+    Names are parsed once and used often, so what follows from one is kept with it.
+    """
 
     database: str
     segments: tuple[str, ...]
@@ -44,19 +48,27 @@ class DocumentName:
     def parent(self) -> tuple[str, ...]:
         return self.segments[:-2]
 
-    @property
+    @cached_property
     def key(self) -> bytes:
         return encode_segments(self.segments)
 
-    @property
+    @cached_property
     def parent_key(self) -> bytes:
         return encode_segments(self.segments[:-2])
 
-    def __str__(self) -> str:
+    @cached_property
+    def text(self) -> str:
         root = f"{self.database}/documents"
         return f"{root}/{'/'.join(self.segments)}" if self.segments else root
 
+    def __str__(self) -> str:
+        return self.text
 
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+@lru_cache(maxsize=1024)
 def check_database(name: str) -> str:
     if not _DATABASE.fullmatch(name):
         raise InvalidArgument(f'Invalid database name "{name}": expected projects/{{p}}/databases/{{d}}.')

@@ -15,6 +15,7 @@ from google.cloud.firestore_v1.types import (
     document,
     firestore,
     query,
+    query_profile,
     write,
 )
 
@@ -30,6 +31,7 @@ WriteResult: Message = write.WriteResult.pb()
 FieldTransform: Message = write.DocumentTransform.FieldTransform.pb()
 Precondition: Message = common.Precondition.pb()
 StructuredQuery: Message = query.StructuredQuery.pb()
+ExplainMetrics: Message = query_profile.ExplainMetrics.pb()
 AggregationResult: Message = aggregation_result.AggregationResult.pb()
 
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from localcloud.firestore.errors import InvalidArgument, Unimplemented
-from localcloud.firestore.filters import Filter, comparisons, disjuncts, encoded_field, parse_filter
+from localcloud.firestore.filters import (
+    Comparison,
+    Filter,
+    comparisons,
+    disjuncts,
+    encoded_field,
+    parse_filter,
+)
 from localcloud.firestore.paths import NAME, DocumentName, FieldPath, check_id, parse_field_path
-from localcloud.firestore.pb import Message
+from localcloud.firestore.pb import Message, StructuredQuery
+from localcloud.firestore.validation import check_below, check_filter, check_kind, check_orders
 from localcloud.firestore.values import REFERENCE, encode, invert
 
 
@@ -30,8 +39,10 @@ class Bound:
     inclusive: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Query:
+    """What is asked for. Programs ask the same again and again: what follows from a query is kept with it."""
+
     parent: DocumentName
     collection: str | None
     """The collection id; none means documents of every collection."""
@@ -43,6 +54,11 @@ class Query:
     offset: int = 0
     limit: int | None = None
     projection: tuple[FieldPath, ...] | None = None
+
+    @cached_property
+    def branches(self) -> list[tuple[Comparison, ...]]:
+        """The filter as an OR of ANDs."""
+        return disjuncts(self.where)
 
     @property
     def database(self) -> str:
@@ -87,6 +103,12 @@ class Query:
 
 
 def parse_query(parent: DocumentName, query: Message) -> Query:
+    return _parse(parent, query.SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=2048)
+def _parse(parent: DocumentName, serialized: bytes) -> Query:
+    query = StructuredQuery.FromString(serialized)
     if query.HasField("find_nearest"):
         raise Unimplemented("StructuredQuery.find_nearest is not implemented.")
     if len(query.from_) > 1:
@@ -96,21 +118,27 @@ def parse_query(parent: DocumentName, query: Message) -> Query:
     if collection is not None:
         check_id(collection)
     where = parse_filter(query.where) if query.HasField("where") else None
-    disjuncts(where)
+    check_filter(where)
     orders = full_order(where, query.order_by)
+    directions = [(order.path, order.descending) for order in orders]
+    if selector is not None and selector.all_descendants and parent.segments:
+        check_below(where, directions)
+    if collection is None:
+        check_kind(where, directions)
     if query.offset < 0:
-        raise InvalidArgument("offset must not be negative.")
+        raise InvalidArgument("offset is negative")
     limit = query.limit.value if query.HasField("limit") else None
     if limit is not None and limit < 0:
-        raise InvalidArgument("limit must not be negative.")
+        raise InvalidArgument("limit is negative")
+    explicit = orders[: len(query.order_by)]
     return Query(
         parent=parent,
         collection=collection,
         group=bool(selector.all_descendants) if selector else True,
         where=where,
         orders=orders,
-        start=_bound(orders, query.start_at, start=True) if query.HasField("start_at") else None,
-        end=_bound(orders, query.end_at, start=False) if query.HasField("end_at") else None,
+        start=_bound(explicit, query.start_at, start=True) if query.HasField("start_at") else None,
+        end=_bound(explicit, query.end_at, start=False) if query.HasField("end_at") else None,
         offset=query.offset,
         limit=limit,
         projection=_projection(query.select) if query.HasField("select") else None,
@@ -119,16 +147,15 @@ def parse_query(parent: DocumentName, query: Message) -> Query:
 
 def full_order(where: Filter | None, order_by: Sequence[Message]) -> tuple[Order, ...]:
     """The order as written, then the fields of inequalities by name, then the document's name."""
-    orders: list[Order] = []
-    for order in order_by:
-        path = parse_field_path(order.field.field_path)
-        if any(path == known.path for known in orders):
-            raise InvalidArgument(f'order_by names the field "{order.field.field_path}" twice.')
-        orders.append(Order(path=path, descending=order.direction == 2))
+    orders = [
+        Order(path=parse_field_path(order.field.field_path), descending=order.direction == 2)
+        for order in order_by
+    ]
     descending = orders[-1].descending if orders else False
     unequal = {leaf.path for leaf in comparisons(where) if leaf.is_inequality} - {NAME}
     for path in sorted(unequal - {order.path for order in orders}):
         orders.append(Order(path=path, descending=descending))
+    check_orders([order.path for order in orders])
     if all(order.path != NAME for order in orders):
         orders.append(Order(path=NAME, descending=descending))
     return tuple(orders)
@@ -136,12 +163,12 @@ def full_order(where: Filter | None, order_by: Sequence[Message]) -> tuple[Order
 
 def _bound(orders: tuple[Order, ...], cursor: Message, *, start: bool) -> Bound:
     if len(cursor.values) > len(orders):
-        raise InvalidArgument("A cursor has more values than the query has orders.")
+        raise InvalidArgument("Cursor has too many values.")
     parts = []
     for order, value in zip(orders, cursor.values, strict=False):
         encoded = encode(value)
         if order.path == NAME and encoded[0] != REFERENCE:
-            raise InvalidArgument("The cursor's value for __name__ must be a reference.")
+            raise InvalidArgument("Cursor __key__ value is not a document reference.")
         parts.append(order.direct(encoded))
     # "before" puts the cursor in front of the documents it names: a start then includes them, an end doesn't.
     inclusive = bool(cursor.before) if start else not cursor.before

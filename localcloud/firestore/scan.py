@@ -11,8 +11,9 @@ import heapq
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
-from localcloud.firestore.filters import Comparison, disjuncts
+from localcloud.firestore.filters import Comparison
 from localcloud.firestore.indexes import IndexShape, Part
 from localcloud.firestore.paths import NAME, after_prefix, parse_name
 from localcloud.firestore.pb import Document, Message
@@ -40,6 +41,9 @@ class Plan:
     """Everything in the span matches, so it can be counted without looking."""
 
 
+_PLANS: WeakKeyDictionary[Query, list[Plan]] = WeakKeyDictionary()
+
+
 def run(store: Store, query: Query, at: int | None = None) -> tuple[list[Message], int, bytes | None]:
     """The documents, how many the offset skipped, and the last position if the limit cut the answer short."""
     stop = None if query.limit is None else query.offset + query.limit
@@ -64,13 +68,19 @@ def matching(store: Store, query: Query, at: int | None = None) -> Iterator[Foun
 
 def count(store: Store, query: Query, up_to: int | None) -> int | None:
     """Counts along one index without reading a document; none where that can't be done."""
-    branches = disjuncts(query.where)
-    if len(branches) != 1 or query.start or query.end or query.offset or query.limit is not None:
+    if len(query.branches) != 1 or query.start or query.end or query.offset or query.limit is not None:
         return None
-    chosen = plan(query, branches[0])
+    (chosen,) = _plans(query)
     if chosen.shape is None or not chosen.exact or (query.group and query.parent.segments):
         return None
     return store.count_index(chosen.shape, query.parent.key, chosen.span, up_to)
+
+
+def _plans(query: Query) -> list[Plan]:
+    found = _PLANS.get(query)
+    if found is None:
+        found = _PLANS[query] = [plan(query, branch) for branch in query.branches]
+    return found
 
 
 def plan(query: Query, conjunction: tuple[Comparison, ...]) -> Plan:
@@ -173,8 +183,7 @@ def _name_span(query: Query, conjunction: tuple[Comparison, ...]) -> Span:
     return span
 
 
-def _walk(store: Store, query: Query, conjunction: tuple[Comparison, ...]) -> Iterator[Found]:
-    chosen = plan(query, conjunction)
+def _walk(store: Store, query: Query, chosen: Plan) -> Iterator[Found]:
     parent = query.parent.key
     if chosen.shape is None:
         rows = store.walk(
@@ -197,12 +206,12 @@ def _walk(store: Store, query: Query, conjunction: tuple[Comparison, ...]) -> It
 
 
 def _matching_now(store: Store, query: Query) -> Iterator[Found]:
-    branches = disjuncts(query.where)
-    if len(branches) == 1:
-        walks = _walk(store, query, branches[0])
+    plans = _plans(query)
+    if len(plans) == 1:
+        walks = _walk(store, query, plans[0])
     else:
         walks = heapq.merge(
-            *(_walk(store, query, branch) for branch in branches), key=lambda item: item.position
+            *(_walk(store, query, chosen) for chosen in plans), key=lambda item: item.position
         )
     last = None
     for found in walks:
@@ -214,7 +223,7 @@ def _matching_now(store: Store, query: Query) -> Iterator[Found]:
 def _matching_in_past(
     store: Store, query: Query, at: int, past: list[tuple[bytes, bytes]]
 ) -> Iterator[Found]:
-    found = [item for item in _matching_now(store, query) if (version(item.document) or 0) <= at]
+    found: list[Found] = []
     for _, body in past:
         document = Document.FromString(body)
         if not query.covers(parse_name(document.name)):
@@ -222,4 +231,6 @@ def _matching_in_past(
         position = query.place(document)
         if position is not None:
             found.append(Found(position=position, document=document))
-    return iter(sorted(found, key=lambda item: item.position))
+    found.sort(key=lambda item: item.position)
+    unchanged = (item for item in _matching_now(store, query) if (version(item.document) or 0) <= at)
+    return heapq.merge(unchanged, found, key=lambda item: item.position)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from localcloud.faults import Fault, Faults
+from localcloud.firestore.composite import Index
 from localcloud.firestore.counts import Counts
 from localcloud.firestore.engine import Engine
 from localcloud.firestore.errors import FirestoreError, InvalidArgument
+from localcloud.firestore.front import Front
 from localcloud.firestore.handlers import Handlers
 from localcloud.firestore.limits import MAX_REQUEST_BYTES
 from localcloud.firestore.pb import Document, Empty, Message, request_class, response_class
 from localcloud.firestore.store import Store
+from localcloud.firestore.streams import Streams
 from localcloud.firestore.transactions import Locking
 from shared.clock import Clock
 
@@ -46,9 +51,15 @@ class RunningFirestore:
     faults: Faults
     counts: Counts
     engine: Engine
+    front: Front
     server: grpc.aio.Server
 
+    def needed_indexes(self) -> list[Index]:
+        """The composite indexes that production would need for the queries run so far."""
+        return self.engine.needed_indexes()
+
     async def stop(self) -> None:
+        await self.front.stop()
         await self.server.stop(grace=None)
         self.engine.store.close()
 
@@ -75,6 +86,7 @@ async def start_firestore(
         lock_seconds=lock_seconds,
         idle_seconds=idle_seconds,
         transaction_seconds=transaction_seconds,
+        notes=data,
     )
     server = grpc.aio.server(
         options=[
@@ -83,16 +95,28 @@ async def start_firestore(
             ("grpc.so_reuseport", 0),
         ]
     )
-    wire = _Wire(handlers=Handlers(engine), faults=faults, counts=counts)
+    wire = _Wire(
+        handlers=Handlers(engine, clock), streams=Streams(engine, clock), faults=faults, counts=counts
+    )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, wire.methods()),))
-    bound = server.add_insecure_port(f"{host}:{port}")
+    front = Front(reset=engine.clear, indexes=engine.needed_indexes)
+    server.add_insecure_port(front.grpc_address)
     await server.start()
-    return RunningFirestore(port=bound, faults=faults, counts=counts, engine=engine, server=server)
+    try:
+        bound = await front.start(host, port)
+    except OSError:
+        await front.stop()
+        await server.stop(grace=None)
+        raise
+    return RunningFirestore(
+        port=bound, faults=faults, counts=counts, engine=engine, front=front, server=server
+    )
 
 
 class _Wire:
-    def __init__(self, *, handlers: Handlers, faults: Faults, counts: Counts) -> None:
+    def __init__(self, *, handlers: Handlers, streams: Streams, faults: Faults, counts: Counts) -> None:
         self._handlers = handlers
+        self._streams = streams
         self._faults = faults
         self._counts = counts
 
@@ -112,17 +136,14 @@ class _Wire:
             )
         for method in _BOTH_WAYS:
             found[method] = grpc.stream_stream_rpc_method_handler(
-                self._stream(method),
+                self._both_ways(method),
                 request_deserializer=request_class(method).FromString,
                 response_serializer=response_class(method).SerializeToString,
             )
         return found
 
     def _unary(self, method: str) -> Callable[..., Awaitable[Message]]:
-        async def answer(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
-            return await self._answer(method, request, context)
-
-        return answer
+        return partial(self._answer, method)
 
     def _stream(self, method: str) -> Callable[..., AsyncIterator[Message]]:
         async def answers(
@@ -133,18 +154,36 @@ class _Wire:
 
         return answers
 
+    def _both_ways(self, method: str) -> Callable[..., AsyncIterator[Message]]:
+        async def answers(
+            requests: AsyncIterator[Message], context: grpc.aio.ServicerContext[Any, Any]
+        ) -> AsyncIterator[Message]:
+            self._counts.rpc(method)
+            await _fail(context, await self._faults.before(method))
+            try:
+                async with aclosing(getattr(self._streams, method)(requests)) as told:
+                    async for message in told:
+                        await _fail(context, await self._faults.after(method))
+                        yield message
+            except FirestoreError as error:
+                await context.abort(grpc.StatusCode[error.status], str(error))
+
+        return answers
+
     async def _answer(
         self, method: str, request: Message, context: grpc.aio.ServicerContext[Any, Any]
     ) -> Message:
         self._counts.rpc(method)
-        await _fail(context, await self._faults.before(method))
+        if self._faults.rules:
+            await _fail(context, await self._faults.before(method))
         try:
-            if method not in _BOTH_WAYS and request.ByteSize() > MAX_REQUEST_BYTES:
+            if request.ByteSize() > MAX_REQUEST_BYTES:
                 raise InvalidArgument(f"Request payload size exceeds the limit: {MAX_REQUEST_BYTES} bytes.")
             response = await getattr(self._handlers, method)(request)
         except FirestoreError as error:
             await context.abort(grpc.StatusCode[error.status], str(error))
-        await _fail(context, await self._faults.after(method))
+        if self._faults.rules:
+            await _fail(context, await self._faults.after(method))
         return response
 
 

@@ -7,6 +7,7 @@ versions are kept for an hour so that reads at a past time and snapshots see wha
 from __future__ import annotations
 
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,10 +36,16 @@ CREATE TABLE IF NOT EXISTS entries (
     index_id INTEGER NOT NULL, parent BLOB NOT NULL, sort BLOB NOT NULL, key BLOB NOT NULL,
     document INTEGER NOT NULL,
     PRIMARY KEY (index_id, parent, sort, key)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+CREATE TRIGGER IF NOT EXISTS superseded AFTER UPDATE OF body ON documents BEGIN
+    INSERT INTO history (database, key, collection, update_time, ended, body)
+    VALUES (OLD.database, OLD.key, OLD.collection, OLD.update_time, NEW.update_time, OLD.body);
+END;
 """
 _HISTORY_MICROS = 3600 * 1_000_000
-_PRUNE_AT_ONCE = 200
+_PRUNE_EVERY = 256
+_PRUNE_AT_ONCE = 2000
+_CACHED_BODIES = 20_000
+_CACHED_BODY_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,34 +66,54 @@ class Store:
         if data is not None:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
+        self._is_durable = data is not None
         self._db.executescript(_SCHEMA)
+        self._last_commit = self._stored_last_commit()
+        self._commits = 0
+        self._cache: OrderedDict[tuple[str, bytes], tuple[bytes, int]] = OrderedDict()
         self._indexes: dict[tuple[str, str], dict[tuple[bool, tuple[Part, ...]], int]] = {}
         for number, database, collection, group, parts in self._db.execute("SELECT * FROM indexes"):
             known = self._indexes.setdefault((database, collection), {})
             known[bool(group), parts_from_json(parts)] = number
+        if not self._is_durable:
+            # What ends with the process needs no commit: everything happens in one transaction that stays
+            # open. Each statement lets go of the interpreter lock, so every one that is saved counts.
+            self._db.execute("BEGIN")
 
     def close(self) -> None:
         self._db.close()
 
     def last_commit(self) -> int:
-        row = self._db.execute("SELECT value FROM meta WHERE name = 'last_commit'").fetchone()
-        return int(row[0]) if row else 0
+        return self._last_commit
 
     @contextmanager
     def commit(self, at: int) -> Iterator[None]:
         """Everything put and removed inside becomes durable together, or not at all."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        if self._is_durable:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                self._cache.clear()
+                raise
+        else:
             yield
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('last_commit', ?)", (at,))
+        self._last_commit = max(self._last_commit, at)
+        self._commits += 1
+        if self._commits % _PRUNE_EVERY == 0:
             self._db.execute(
                 "DELETE FROM history WHERE id IN (SELECT id FROM history ORDER BY id LIMIT ?) AND ended < ?",
                 (_PRUNE_AT_ONCE, at - _HISTORY_MICROS),
             )
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
+
+    def _stored_last_commit(self) -> int:
+        (last,) = self._db.execute(
+            "SELECT max((SELECT ifnull(max(update_time), 0) FROM documents),"
+            " (SELECT ifnull(max(ended), 0) FROM history))"
+        ).fetchone()
+        return int(last)
 
     def put(self, name: DocumentName, old: Message | None, new: Message, at: int) -> None:
         """Stores a version; `old` is the current one, which moves into history."""
@@ -98,22 +125,24 @@ class Store:
                 (name.database, name.key, name.parent_key, name.collection, at, body),
             ).lastrowid
         else:
-            self._archive(name, at)
             row = None
             self._db.execute(
                 "UPDATE documents SET update_time = ?, body = ? WHERE database = ? AND key = ?",
                 (at, body, name.database, name.key),
             )
         self._reindex(name, old, new, row)
+        self._remember((name.database, name.key), body, at)
 
     def remove(self, name: DocumentName, old: Message, at: int) -> None:
+        self._cache.pop((name.database, name.key), None)
         self._archive(name, at)
         self._reindex(name, old, None, None)
         self._db.execute("DELETE FROM documents WHERE database = ? AND key = ?", (name.database, name.key))
 
-    def clear(self, database: str) -> None:
+    def clear(self, database: str, at: int) -> None:
         """Forgets everything in one database, its history too."""
-        with self.commit(self.last_commit()):
+        self._cache.clear()
+        with self.commit(at):
             self._db.execute(
                 "DELETE FROM entries WHERE index_id IN (SELECT id FROM indexes WHERE database = ?)",
                 (database,),
@@ -121,12 +150,21 @@ class Store:
             self._db.execute("DELETE FROM documents WHERE database = ?", (database,))
             self._db.execute("DELETE FROM history WHERE database = ?", (database,))
 
+    def databases(self) -> list[str]:
+        rows = self._db.execute("SELECT DISTINCT database FROM documents UNION SELECT database FROM history")
+        return [row[0] for row in rows]
+
     def get(self, name: DocumentName, at: int | None = None) -> bytes | None:
         """The body of the current version, or of the one that was current at a time."""
+        cached = self._cache.get((name.database, name.key))
+        if cached is not None and (at is None or cached[1] <= at):
+            return cached[0]
         row = self._db.execute(
             "SELECT body, update_time FROM documents WHERE database = ? AND key = ?",
             (name.database, name.key),
         ).fetchone()
+        if row is not None:
+            self._remember((name.database, name.key), *row)
         if at is not None and (row is None or row[1] > at):
             row = self._db.execute(
                 "SELECT body, update_time FROM history WHERE database = ? AND key = ? AND ended > ?"
@@ -136,6 +174,14 @@ class Store:
             if row is not None and row[1] > at:
                 return None
         return None if row is None else bytes(row[0])
+
+    def _remember(self, key: tuple[str, bytes], body: bytes, update_time: int) -> None:
+        if len(body) > _CACHED_BODY_BYTES:
+            self._cache.pop(key, None)
+            return
+        self._cache[key] = (body, update_time)
+        if len(self._cache) > _CACHED_BODIES:
+            self._cache.popitem(last=False)
 
     def walk(
         self, database: str, collection: str | None, parent: bytes | None, span: Span, *, reverse: bool
@@ -193,6 +239,17 @@ class Store:
             (database, span.low, span.high, span.high),
         ).fetchone()
         return None if row is None else bytes(row[0])
+
+    def keys_at(self, database: str, span: Span, at: int) -> list[bytes]:
+        """The keys of all documents that there were at a time, in order."""
+        where = "database = ? AND key >= ? AND (? IS NULL OR key < ?) AND update_time <= ?"
+        values = (database, span.low, span.high, span.high, at)
+        rows = self._db.execute(
+            f"SELECT key FROM documents WHERE {where}"  # noqa: S608
+            f" UNION SELECT key FROM history WHERE {where} AND ended > ? ORDER BY key",
+            (*values, *values, at),
+        )
+        return [bytes(row[0]) for row in rows]
 
     def _index_range(self, shape: IndexShape, parent: bytes, span: Span) -> tuple[str, list[object]]:
         number = self._index(shape)

@@ -115,7 +115,7 @@ class Transactions:
     def was_known(self, number: bytes) -> bool:
         return number in self._past
 
-    def others(self, owner: Owner, database: str) -> list[Transaction]:
+    def others(self, owner: Owner | None, database: str) -> list[Transaction]:
         return [
             transaction
             for transaction in self._open.values()
@@ -132,6 +132,11 @@ class Transactions:
         while len(self._past) > _REMEMBERED:
             self._past.popitem(last=False)
         self._ended(transaction)
+
+    def end_all(self, database: str) -> None:
+        for transaction in list(self._open.values()):
+            if transaction.database == database:
+                self.end(transaction, aborted=True)
 
     def expire(self) -> datetime | None:
         """Ends what is overdue and tells when the next transaction will be."""

@@ -42,7 +42,7 @@ def target(write: Message) -> DocumentName:
 
 def apply_write(write: Message, name: DocumentName, old: Message | None, at: int) -> Outcome:
     """Raises if a precondition fails or the result would be no valid document."""
-    check_precondition(write.current_document, str(name), old)
+    check_precondition(write.current_document, str(name), old, at)
     if write.WhichOneof("operation") == "delete":
         if write.HasField("update_mask") or write.update_transforms:
             raise InvalidArgument("A delete takes neither update_mask nor update_transforms.")
@@ -54,16 +54,21 @@ def apply_write(write: Message, name: DocumentName, old: Message | None, at: int
         else write.update_transforms
     )
     results = [_transform(new.fields, transform, at) for transform in transforms]
-    if old is not None and _same_fields(old, new):
+    if old is not None:
+        new.create_time.CopyFrom(old.create_time)
+        new.update_time.CopyFrom(old.update_time)
+    if old is not None and _bytes(new) == _bytes(old):
         new = old
     else:
-        new.create_time.CopyFrom(old.create_time if old is not None else timestamp(at))
-        new.update_time.CopyFrom(timestamp(at))
+        now = timestamp(at)
+        if old is None:
+            new.create_time.CopyFrom(now)
+        new.update_time.CopyFrom(now)
         check_document(name, new)
     return Outcome(document=new, result=WriteResult(update_time=new.update_time, transform_results=results))
 
 
-def check_precondition(condition: Message, name: str, old: Message | None) -> None:
+def check_precondition(condition: Message, name: str, old: Message | None, at: int) -> None:
     kind = condition.WhichOneof("condition_type")
     if kind == "exists":
         if condition.exists and old is None:
@@ -74,11 +79,13 @@ def check_precondition(condition: Message, name: str, old: Message | None) -> No
         wanted = condition.update_time
         if wanted.nanos % 1000:
             raise InvalidArgument("update_time must be in whole microseconds.")
+        if micros(wanted) > at:
+            raise InvalidArgument("The update_time of a precondition must not be in the future.")
         if old is None or micros(old.update_time) != micros(wanted):
             stored = "none" if old is None else micros(old.update_time)
             raise FailedPrecondition(
-                f"The stored version ({stored}) of {name} does not match the required base version"
-                f" ({micros(wanted)})."
+                f"the stored version ({stored}) does not match the required base version"
+                f" ({micros(wanted)}): {name}"
             )
 
 
@@ -97,16 +104,13 @@ def _updated(write: Message, name: DocumentName, old: Message | None) -> Message
             else:
                 assign(new.fields, path, value)
     else:
-        for field in write.update.fields:
-            new.fields[field].CopyFrom(write.update.fields[field])
+        new.fields.MergeFrom(write.update.fields)
     return new
 
 
-def _same_fields(old: Message, new: Message) -> bool:
-    return len(old.fields) == len(new.fields) and bool(
-        Document(fields=old.fields).SerializeToString(deterministic=True)
-        == Document(fields=new.fields).SerializeToString(deterministic=True)
-    )
+def _bytes(document: Message) -> bytes:
+    serialized: bytes = document.SerializeToString(deterministic=True)
+    return serialized
 
 
 def _transform(fields: Message, transform: Message, at: int) -> Message:

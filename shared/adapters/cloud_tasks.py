@@ -81,6 +81,7 @@ class Bell:
         waits: int = 0,
         fresh: bool = False,
         bulk: bool = False,
+        stashed: bool = False,
         at: datetime | None = None,
     ) -> Wake:
         """`version`: of the shot's document as the sender saw it. The receiver can claim it without reading it."""
@@ -96,6 +97,7 @@ class Bell:
                 "waits": waits,
                 "fresh": fresh,
                 "bulk": bulk,
+                "stashed": stashed,
             },
             trace_id=trace_id,
             at=at,

@@ -40,6 +40,7 @@ class Kind(Enum):
     CREATE = auto()
     UPDATE = auto()
     MERGE = auto()
+    DELETE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,10 @@ def merge(path: str, fields: dict[str, Any]) -> Write:
     return Write(Kind.MERGE, path, fields)
 
 
+def delete(path: str) -> Write:
+    return Write(Kind.DELETE, path, {})
+
+
 def write_version(version: Version) -> str:
     return str(version.rfc3339())
 
@@ -100,6 +105,8 @@ class Documents:
                 reference = self._db.document(write.path)
                 if write.kind is Kind.CREATE:
                     batch.create(reference, write.fields)
+                elif write.kind is Kind.DELETE:
+                    batch.delete(reference)
                 elif write.kind is Kind.MERGE:
                     batch.set(reference, write.fields, merge=True)
                 elif write.version is not None:

@@ -94,6 +94,7 @@ def finish_shot(
             "claim": DELETE_FIELD,
             "enqueueAt": DELETE_FIELD,
             "fresh": DELETE_FIELD,
+            "stash": DELETE_FIELD,
             "life": _step(result.timestamp, "from_cache" if result.from_cache else "stored"),
             **{f"timings.{name}": value for name, value in timings.items()},
         },
@@ -144,6 +145,24 @@ def put_back_shot(
     )
 
 
+def stash_shot(
+    task_id: str, index: int, version: Version, *, path: str, reason: str, at: datetime, now: datetime
+) -> Write:
+    """Drawn, but not stored: the picture waits under `path` until storage takes it."""
+    return update(
+        shot_path(task_id, index),
+        {
+            "status": Status.PENDING.value,
+            "stash": path,
+            "claim": DELETE_FIELD,
+            "dueAt": at,
+            "enqueueAt": at + SHOT_GRACE,
+            "life": _step(now, "stashed", reason=reason),
+        },
+        version,
+    )
+
+
 def cancel_shot(task_id: str, index: int, version: Version, *, now: datetime) -> Write:
     return update(
         shot_path(task_id, index),
@@ -167,6 +186,7 @@ def reopen_shot(
         "pictures": DELETE_FIELD,
         "result": DELETE_FIELD,
         "claim": DELETE_FIELD,
+        "stash": DELETE_FIELD,
         "attempts": 0,
         "retries": {},
         "dueAt": now,

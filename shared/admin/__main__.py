@@ -8,19 +8,28 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
+import httpx2
 from google.api_core.exceptions import GoogleAPICallError
 
 from shared import settings
 from shared.adapters.firestore import Conflict
+from shared.admin.doctor import Doctor
 from shared.admin.explain import Explain
 from shared.admin.keys import Keys
 from shared.admin.letters import Letters
 from shared.admin.report import Refused
-from shared.bootstrap import build_bell, build_documents, build_settler
+from shared.bootstrap import build_bell, build_documents, build_settler, build_store
 from shared.clock import SystemClock, system_random
 from shared.flow.reopen import Changes
 from shared.flow.submit import Limits
-from shared.settings import AdminSettings, BadSetting, Settings
+from shared.settings import (
+    AdminSettings,
+    BadSetting,
+    CompleteSettings,
+    EntrySettings,
+    GenerateSettings,
+    Settings,
+)
 
 Command = Callable[[argparse.Namespace], Awaitable[None]]
 
@@ -50,6 +59,21 @@ def _letters() -> Letters:
         rng=rng,
     )
     return Letters(documents=documents, changes=changes, bell=bell, clock=clock)
+
+
+def _doctor(asked: argparse.Namespace) -> Doctor:
+    generate = settings.load(GenerateSettings, os.environ)
+    return Doctor(
+        entry=settings.load(EntrySettings, os.environ),
+        generate=generate,
+        complete=settings.load(CompleteSettings, os.environ),
+        entry_url=asked.entry.rstrip("/"),
+        documents=build_documents(generate.project, system_random()),
+        bell=build_bell(generate),
+        store=build_store(generate),
+        http=httpx2.AsyncClient(timeout=20),
+        clock=SystemClock(),
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,6 +118,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     again.add_argument("task", nargs="?", help="default: all")
     again.add_argument("--event", help="only this one")
+
+    doctor = subjects.add_parser("doctor", help=Doctor.__call__.__doc__)
+    doctor.add_argument("--entry", default="", help="the address of the entry function")
+    doctor.set_defaults(run=lambda asked: _doctor(asked)(asked))
 
     explain = subjects.add_parser("explain", help=Explain.__call__.__doc__)
     explain.add_argument("task")

@@ -94,6 +94,8 @@ def _told(step: dict[str, Any], shot: Shot) -> str:
             return f"failed with {step['code']}: {_message(shot, step)}"
         case "stored":
             return "drawn and stored"
+        case "stashed":
+            return f"drawn, but storage does not take it: {step['reason']}; the picture is kept until it does"
         case "from_cache":
             return "given from the cache"
         case "swept":

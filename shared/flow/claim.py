@@ -49,6 +49,7 @@ class ShotWake:
     attempts: int
     fresh: bool
     bulk: bool
+    stashed: bool = False
     trace_id: str
 
 
@@ -258,13 +259,7 @@ class Claims:
         event = self.event(
             prepared,
             events.IMAGE_GENERATED,
-            {
-                "index": wake.index,
-                "url": result.url,
-                "width": result.width,
-                "height": result.height,
-                "fromCache": True,
-            },
+            result.told(wake.index),
         )
         try:
             await self.documents.commit(
@@ -354,6 +349,7 @@ class Claims:
             attempts=shot.attempts,
             fresh=shot.fresh,
             bulk=task.is_bulk,
+            stashed=shot.stash is not None,
             trace_id=task.trace_id,
             at=at,
         )
@@ -369,6 +365,7 @@ class Claims:
             waits=wake.waits + 1,
             fresh=wake.fresh,
             bulk=wake.bulk,
+            stashed=wake.stashed,
             trace_id=wake.trace_id,
             at=at,
         )

@@ -13,7 +13,7 @@ from shared import events, images
 from shared.adapters.cloud_tasks import Bell
 from shared.adapters.cos import CosStore
 from shared.adapters.firestore import Conflict, Documents, Write
-from shared.adapters.firestore_cache import keep_picture
+from shared.adapters.firestore_cache import end_drawing, keep_picture
 from shared.adapters.firestore_keys import end_probe
 from shared.adapters.firestore_tasks import create_event, finish_shot, shot_path
 from shared.adapters.gemini import GeminiPainter
@@ -23,6 +23,7 @@ from shared.flow.claim import Claims, Held, ShotWake
 from shared.flow.prepare import NotYet, Preparer, TaskIsOver
 from shared.flow.setback import Setbacks
 from shared.flow.slots import SlotDesk
+from shared.flow.stash import Stash
 from shared.flow.upload import Uploader
 from shared.logs import Log
 from shared.task import Result
@@ -50,6 +51,7 @@ class Studio:
     painter: GeminiPainter
     store: CosStore
     uploader: Uploader
+    stash: Stash
     secrets: Mapping[str, str]
     """Key id → the key itself."""
     style: PictureStyle
@@ -69,6 +71,10 @@ class Studio:
         except NotYet as not_yet:
             await self.claims.wake_again(wake, at=not_yet.at)
             return "waiting_for_preparation"
+        if wake.stashed:
+            word = await self.stash.deliver(wake, prepared)
+            if word is not None:
+                return word
         held = await self.claims.take(wake, prepared)
         return held if isinstance(held, str) else await self._work(held)
 
@@ -106,23 +112,29 @@ class Studio:
 
     async def _store_and_record(self, held: Held, drawn: bytes, drawn_at: datetime) -> str:
         task = held.prepared.task
+        encode = partial(
+            images.encode_picture,
+            drawn,
+            format=self.style.format,
+            quality=self.style.quality,
+            max_edge=self.style.max_edge,
+        )
         try:
-            encode = partial(
-                images.encode_picture,
-                drawn,
-                format=self.style.format,
-                quality=self.style.quality,
-                max_edge=self.style.max_edge,
-            )
             picture = await asyncio.get_running_loop().run_in_executor(self.encoder, encode)
+        except LookbookError as error:
+            return await self.setbacks.record(held, error, self._probe_worked(held), key_failed=False)
+        # The name is this attempt's own: a late upload of an abandoned attempt harms nothing.
+        cos_key = f"pictures/{task.task_id}/{held.index}-{held.token}.{picture.extension}"
+        try:
             # The picture is paid for: the upload is tried again for as long as the claim lasts, not the drawing.
-            # The name is this attempt's own: a late upload of an abandoned attempt harms nothing.
-            cos_key = f"pictures/{task.task_id}/{held.index}-{held.token}.{picture.extension}"
             async with asyncio.timeout(self.upload_time.total_seconds()):
                 await self.uploader.put(cos_key, picture.data, picture.mimeType)
         except (LookbookError, TimeoutError) as failure:
-            error = failure if isinstance(failure, LookbookError) else TimedOut("the upload took too long")
-            return await self.setbacks.record(held, error, self._probe_worked(held), key_failed=False)
+            reason = failure if isinstance(failure, LookbookError) else TimedOut("the upload took too long")
+            kept = await self.stash.put(held, picture, reason, drawn_at, self._after_stashing(held))
+            if kept is not None:
+                return kept
+            return await self.setbacks.record(held, reason, self._probe_worked(held), key_failed=False)
         now = self.clock.now()
         result = Result(
             url=self.store.url(cos_key, self.url_lifetime),
@@ -152,13 +164,7 @@ class Studio:
         event = self.claims.event(
             held.prepared,
             events.IMAGE_GENERATED,
-            {
-                "index": held.index,
-                "url": result.url,
-                "width": result.width,
-                "height": result.height,
-                "fromCache": False,
-            },
+            result.told(held.index),
         )
         timings = {"drawnAt": drawn_at, "storedAt": result.timestamp}
         writes = [
@@ -176,6 +182,13 @@ class Studio:
                 return False
         await self.bell.ring([self.bell.events(task.task_id, [event])])
         return True
+
+    def _after_stashing(self, held: Held) -> list[Write]:
+        """The drawing worked; whoever waits for the same picture has to draw their own."""
+        writes = self._probe_worked(held)
+        if held.cache_key is not None:
+            writes.append(end_drawing(held.cache_key, now=self.clock.now()))
+        return writes
 
     def _probe_worked(self, held: Held) -> list[Write]:
         if not held.is_probe:

@@ -81,6 +81,7 @@ class Sweep:
                     attempts=shot.attempts,
                     fresh=shot.fresh,
                     bulk=tasks[task_id].is_bulk,
+                    stashed=shot.stash is not None,
                     trace_id=tasks[task_id].trace_id,
                 )
             )

@@ -14,7 +14,7 @@ from localcloud.environment import equal_keys
 from localcloud.faults import Rule
 from tests.flows.embedded import System, embedded
 
-QUICK = {"SLOT_WAIT_SECONDS": "1"}
+QUICK = {"SLOT_WAIT_SECONDS": "1", "CALLBACK_TIMEOUT_SECONDS": "2"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -140,10 +140,29 @@ async def test_one_shot_may_fail_and_its_siblings_go_on(
 
 
 async def test_storage_that_fails_for_a_while_costs_no_second_drawing(keys: System) -> None:
-    await keys.misbehave("cos", Rule(operation="PutObject", error="503", times=6))
+    await keys.misbehave("cos", Rule(operation="PutObject", error="503", times=2))
     task = await keys.wait_final(await keys.submit(count=3, prompt="storage down"), seconds=60)
     assert task["status"] == "completed"
     assert (await keys.stats())["total"]["calls"] == 3
+
+
+async def test_storage_that_stays_down_keeps_the_pictures_that_are_paid_for() -> None:
+    async with embedded(settings={"UPLOAD_SECONDS": "2"}) as system:
+        task_id = await system.submit(count=3, prompt="storage stays down")
+        await system.wait_document(f"tasks/{task_id}", lambda d: d["plan"]["state"] == "ready")
+        await system.misbehave("cos", Rule(operation="PutObject", error="503"))
+        done = [shot for shot in (await system.task(task_id))["shots"] if shot["status"] == "completed"]
+        for shot in range(len(done), 3):
+            await system.wait_document(
+                f"tasks/{task_id}/shots/{shot}", lambda d: "stash" in d or "result" in d
+            )
+        await system.behave()
+        task = await system.wait_final(task_id, seconds=60)
+        assert task["status"] == "completed"
+        assert (await system.stats())["total"]["calls"] == 3
+        for result in task["results"]:
+            assert (await system.http.get(result["url"])).status_code == 200
+        assert [d.id async for d in system.firestore.collection("stash").stream()] == []
 
 
 async def test_a_receiver_that_is_down_gets_every_callback_once_it_is_up(keys: System) -> None:
@@ -160,6 +179,17 @@ async def test_a_receiver_that_is_down_gets_every_callback_once_it_is_up(keys: S
     event = (await keys.http.get(f"{keys.entry}/tasks/{task_id}/events")).json()["events"][-1]
     kept = await keys.wait_document(f"events/{event['eventId']}", lambda d: d.get("undelivered") == [])
     assert kept["deliveries"]["notification"]["state"] == "delivered"
+
+
+@pytest.mark.parametrize("fault", ["redirect", "disconnect", "hang"])
+async def test_a_receiver_that_answers_oddly_is_tried_again_and_believed_only_when_it_says_yes(
+    keys: System, fault: str
+) -> None:
+    await keys.misbehave("receiver", Rule(operation="callback", error=fault, times=2))
+    task_id = await keys.submit(count=1, prompt=f"receiver {fault}")
+    await keys.wait_final(task_id)
+    callbacks = await keys.wait_callbacks(task_id, 2, seconds=40)
+    assert all(callback["verified"] for callback in callbacks)
 
 
 async def test_undelivered_callbacks_can_be_redriven_by_hand(keys: System) -> None:

@@ -9,7 +9,7 @@ import json
 from PIL import Image
 
 from localcloud.faults import Rule
-from tests.flows.embedded import System
+from tests.flows.embedded import System, embedded
 
 
 async def test_one_shot_becomes_a_picture_that_can_be_fetched(system: System) -> None:
@@ -170,6 +170,18 @@ async def test_events_are_streamed_until_the_end_and_resumed_where_they_broke_of
     async with system.http.stream("GET", url, headers=headers | {"Last-Event-ID": first}) as stream:
         resumed = [line async for line in stream.aiter_lines() if line.startswith("id:")]
     assert [line.removeprefix("id:").strip() for line in resumed] == list(seen)[1:]
+
+
+async def test_only_so_many_streams_are_open_at_once() -> None:
+    async with embedded(settings={"MAX_EVENT_STREAMS": "1"}, functions=("entry",)) as system:
+        url = f"{system.entry}/tasks/{await system.submit()}/events"
+        headers = {"Accept": "text/event-stream"}
+        async with system.http.stream("GET", url, headers=headers) as stream:
+            lines = stream.aiter_lines()
+            assert await anext(lines) == "retry: 2000"
+            refused = await asyncio.wait_for(system.http.get(url, headers=headers), 10)
+            assert (refused.status_code, refused.json()["code"]) == (503, "TOO_MANY_STREAMS")
+            assert int(refused.headers["retry-after"]) > 0
 
 
 async def test_the_tags_of_a_task_are_indexed(system: System) -> None:

@@ -162,7 +162,7 @@ run "deployed" {
   assert {
     condition = {
       for name, queue in google_cloud_tasks_queue.main : name => queue.rate_limits[0].max_concurrent_dispatches
-    } == { generate = 21, generate-bulk = 7, complete = 64, events = 32 }
+    } == { generate = 21, generate-bulk = 16, complete = 64, events = 32 }
     error_message = "The queues' concurrency comes from the number of slots."
   }
 

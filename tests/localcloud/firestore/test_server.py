@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.firestore_v1 import AsyncClient, Client, FieldFilter
-from google.cloud.firestore_v1.types import ListenRequest, WriteRequest
 
 from localcloud.faults import Rule
 from localcloud.firestore import RunningFirestore
@@ -35,6 +33,7 @@ async def launch(data: Path) -> tuple[asyncio.subprocess.Process, int]:
 async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, connect: Connect) -> None:
     process, port = await launch(tmp_path)
     acknowledged: list[tuple[str, object]] = []
+    enough = asyncio.Event()
     try:
         db = connect(port)
         finished = db.collection("things").where(filter=FieldFilter("even", "==", True))
@@ -45,10 +44,11 @@ async def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, connect: C
                 name = f"{worker}-{number}"
                 result = await db.document(f"things/{name}").set({"even": number % 2 == 0}, retry=None)
                 acknowledged.append((name, result.update_time))
+                if len(acknowledged) == 60:
+                    enough.set()
 
         writers = [asyncio.create_task(write(worker)) for worker in range(4)]
-        while len(acknowledged) < 60:
-            await asyncio.sleep(0.005)
+        await asyncio.wait_for(enough.wait(), 20)
         process.kill()
         await asyncio.gather(*writers, return_exceptions=True)
     finally:
@@ -107,21 +107,3 @@ async def test_an_injected_refusal_does_nothing(server: RunningFirestore, db: As
     server.faults.add(Rule(operation="RunQuery", error="RESOURCE_EXHAUSTED", times=1))
     with pytest.raises(exceptions.ResourceExhausted):
         await db.collection("things").get(retry=None)
-
-
-async def test_what_is_missing_is_unimplemented_by_name(db: AsyncClient) -> None:
-    api, database = db._firestore_api, db._database_string
-
-    async def first(stream: AsyncIterable[Any]) -> None:
-        async for _ in stream:
-            return
-
-    async def requests(request: Any) -> AsyncIterator[Any]:
-        yield request
-
-    with pytest.raises(exceptions.MethodNotImplemented, match="Listen"):
-        await first(await api.listen(requests(ListenRequest(database=database))))
-    with pytest.raises(exceptions.MethodNotImplemented, match="Write"):
-        await first(await api.write(requests(WriteRequest(database=database))))
-    with pytest.raises(exceptions.MethodNotImplemented, match="PartitionQuery"):
-        await api.partition_query({"parent": f"{database}/documents", "partition_count": 2})

@@ -1,4 +1,4 @@
-"""Transactions through Google's client: contention, locks, snapshots, expiry, and a serialisability check."""
+"""Transactions through Google's client: contention, locks, snapshots and expiry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def begun(db: AsyncClient, **options: Any) -> AsyncTransaction:
 
 
 @LOCKINGS
-async def test_no_increment_of_64_at_once_is_lost(start: Start, connect: Connect, locking: str) -> None:
+async def test_no_increment_of_40_at_once_is_lost(start: Start, connect: Connect, locking: str) -> None:
     db = connect((await start(locking=locking)).port)
     counter = db.document("counters/one")
     await counter.set({"n": 0})
@@ -48,8 +48,8 @@ async def test_no_increment_of_64_at_once_is_lost(start: Start, connect: Connect
         snapshot = await counter.get(transaction=transaction)
         transaction.update(counter, {"n": snapshot.get("n") + 1})
 
-    await asyncio.gather(*(run(db, add) for _ in range(64)))
-    assert (await counter.get()).get("n") == 64
+    await asyncio.gather(*(run(db, add) for _ in range(40)))
+    assert (await counter.get()).get("n") == 40
 
 
 @LOCKINGS
@@ -147,48 +147,3 @@ async def test_an_unknown_transaction_is_an_invalid_argument(db: AsyncClient) ->
     request = {"database": db._database_string, "transaction": b"nobody"}
     with pytest.raises(exceptions.InvalidArgument):
         await db._firestore_api.rollback(request)
-
-
-@LOCKINGS
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_random_histories_are_serialisable(
-    start: Start, connect: Connect, locking: str, seed: int
-) -> None:
-    """Each transaction reads some documents and overwrites some; replayed in commit order, all reads agree."""
-    db = connect((await start(locking=locking)).port)
-    chance = random.Random(seed)
-    documents = [db.document(f"things/{n}") for n in range(5)]
-    history: list[tuple[Any, dict[str, str | None], dict[str, str]]] = []
-
-    async def one(number: int) -> None:
-        reads = chance.sample(documents, chance.randint(1, 3))
-        writes = chance.sample(documents, chance.randint(1, 2))
-        use_query = chance.random() < 0.3
-        seen: dict[str, str | None] = {}
-        used: list[AsyncTransaction] = []
-
-        async def body(transaction: AsyncTransaction) -> None:
-            used.append(transaction)
-            seen.clear()
-            if use_query:
-                seen.update({document.id: None for document in documents})
-                async for item in db.collection("things").stream(transaction=transaction):
-                    seen[item.id] = item.get("by")
-            else:
-                for reference in reads:
-                    snapshot = await reference.get(transaction=transaction)
-                    seen[reference.id] = snapshot.get("by") if snapshot.exists else None
-                    await asyncio.sleep(0)
-            for reference in writes:
-                transaction.set(reference, {"by": f"t{number}"})
-
-        await run(db, body)
-        wrote = {reference.id: f"t{number}" for reference in writes}
-        history.append((used[-1].commit_time, dict(seen), wrote))
-
-    await asyncio.gather(*(one(number) for number in range(40)))
-    state: dict[str, str | None] = {document.id: None for document in documents}
-    for _, seen, wrote in sorted(history, key=lambda item: item[0]):
-        assert {name: state[name] for name in seen} == seen
-        state.update(wrote)
-    assert len({moment for moment, _, _ in history}) == 40
