@@ -68,7 +68,9 @@ class Books:
         """Every document that a Commit touched went a step that it may go."""
         for path, old in before.items():
             new = self.peek(path)
-            assert new is not None
+            if new is None:
+                demand(path.startswith("stash/"), f"{path} was deleted")
+                continue
             match path.split("/"):
                 case ["tasks", task_id]:
                     self._task_step(task_id, old, new)
@@ -223,7 +225,11 @@ class Books:
         kept: set[str] = set()
         for task_id in self.tasks:
             for shot in self._shots(task_id, self._task(task_id)["total"]):
-                kept |= {found["cosKey"] for found in (shot.get("result") or {}, *shot.get("previous", [])) if found}
+                kept |= {
+                    found["cosKey"]
+                    for found in (shot.get("result") or {}, *shot.get("previous", []))
+                    if found
+                }
         for call in self.painter.calls:
             if not call.paid or call.cos_key in kept or call.job.task_id in self.cancelled:
                 continue
@@ -254,5 +260,3 @@ def _hits(health: Fields) -> int:
 
 def _heading(event_type: str) -> str:
     return "final" if event_type in events.FINAL_TYPES else event_type
-
-

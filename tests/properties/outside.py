@@ -100,7 +100,12 @@ class Painter:
     """Secrets are the ids of the keys, so that a call tells whose it was."""
 
     def __init__(
-        self, clock: VirtualClock, answers: Sequence[Answer], *, provider_busy: timedelta, begun: Callable[[Call], None]
+        self,
+        clock: VirtualClock,
+        answers: Sequence[Answer],
+        *,
+        provider_busy: timedelta,
+        begun: Callable[[Call], None],
     ) -> None:
         self._clock = clock
         self._answers = deque(answers)
@@ -115,9 +120,7 @@ class Painter:
         now = self._clock.now()
         hangs = answer.outcome == "hang"
         busy = self._busy if hangs else timedelta(seconds=answer.seconds)
-        call = Call(
-            key_id=api_key, model=model, job=job, begun=now, ends=now + busy, outcome=answer.outcome
-        )
+        call = Call(key_id=api_key, model=model, job=job, begun=now, ends=now + busy, outcome=answer.outcome)
         CALL.set(call)
         self.calls.append(call)
         self._begun(call)
@@ -136,13 +139,19 @@ class Painter:
 class Store:
     def __init__(self) -> None:
         self.failures = 0
-        """How many of the next calls fail."""
+        """How many of the next calls fail in a way that is tried again at once."""
+        self.refusals = 0
+        """How many of the next pictures are not taken at all."""
         self._objects: dict[str, bytes] = {}
 
     async def put(self, key: str, data: bytes, content_type: str) -> None:
-        call = CALL.get()
-        if call is not None and key.startswith("pictures/"):
-            call.cos_key = key
+        if key.startswith("pictures/"):
+            call = CALL.get()
+            if call is not None:
+                call.cos_key = key
+            if self.refusals:
+                self.refusals -= 1
+                raise LookbookError("the picture store says no")
         self._fail_if_told()
         self._objects[key] = data
 

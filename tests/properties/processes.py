@@ -28,6 +28,7 @@ from shared.flow.reopen import Changes
 from shared.flow.setback import Setbacks
 from shared.flow.settle import Settler
 from shared.flow.slots import SlotDesk
+from shared.flow.stash import Stash
 from shared.flow.submit import Limits, Reception
 from shared.flow.subscribers import tag_indexer
 from shared.flow.sweep import Sweep
@@ -40,6 +41,7 @@ T = TypeVar("T")
 
 MODEL: Final = "flash"
 KEEP: Final = timedelta(days=30)
+URL_LIFETIME: Final = timedelta(days=7)
 UPLOAD_TIME: Final = timedelta(seconds=60)
 PATIENCE: Final = timedelta(seconds=6)
 TASK_DEADLINE: Final = timedelta(minutes=30)
@@ -101,9 +103,7 @@ class Gated(Documents):
 
     async def count_and_sum(self, query: Any, field_name: str) -> tuple[int, int]:
         plain = super().count_and_sum
-        return await self._around.gate.passing(
-            self._process, "count", lambda: plain(query, field_name)
-        )
+        return await self._around.gate.passing(self._process, "count", lambda: plain(query, field_name))
 
 
 class Ringer:
@@ -230,7 +230,7 @@ class Generate(Process):
             store=store,
             lease=around.variant.lease,
             upload_time=UPLOAD_TIME,
-            url_lifetime=timedelta(days=7),
+            url_lifetime=URL_LIFETIME,
             keep=KEEP,
             clock=clock,
             rng=self.rng,
@@ -247,11 +247,22 @@ class Generate(Process):
             painter=cast(Any, around.painter),
             store=store,
             uploader=uploader,
+            stash=Stash(
+                documents=self.documents,
+                bell=self.bell,
+                claims=claims,
+                store=store,
+                uploader=uploader,
+                upload_time=UPLOAD_TIME,
+                url_lifetime=URL_LIFETIME,
+                keep=KEEP,
+                clock=clock,
+            ),
             secrets={key: key for key in around.keys},
             style=PictureStyle(format="jpeg", quality=80, max_edge=256),
             encoder=around.stage.inline,
             upload_time=UPLOAD_TIME,
-            url_lifetime=timedelta(days=7),
+            url_lifetime=URL_LIFETIME,
             keep=KEEP,
             clock=clock,
         )
@@ -266,6 +277,7 @@ class Generate(Process):
                 attempts=body["attempts"],
                 fresh=body["fresh"],
                 bulk=body["bulk"],
+                stashed=body["stashed"],
                 trace_id="0" * 31 + "1",
             )
         )

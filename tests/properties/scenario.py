@@ -22,7 +22,15 @@ TO_CALLS: Final = (
 """Done to the next call to Firestore or Cloud Tasks; `repeat`: its answer was lost and the SDK sends it again."""
 TO_WAKES: Final = ("twice", "lose", "answer_lost")
 OF_USERS: Final = ("submit", "cancel", "retry", "regenerate")
-OTHERS: Final = ("kill", "sweep", "two_sweeps", "store_fails", "receiver_refuses", "pass_time")
+OTHERS: Final = (
+    "kill",
+    "sweep",
+    "two_sweeps",
+    "store_fails",
+    "store_refuses",
+    "receiver_refuses",
+    "pass_time",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The loop, the embedded Firestore and the client that all worlds of a session share; each world has its own project."""
+"""The loop, the embedded Firestore and the connection that worlds share; each world has a project of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from unittest.mock import patch
 
 from google.auth.credentials import AnonymousCredentials
@@ -44,9 +44,9 @@ class Inline(ThreadPoolExecutor):
 class Stage:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._loop.set_task_factory(_owned)
+        self._loop.set_task_factory(cast(Any, _owned))
         self.inline: Executor = Inline(max_workers=1)
-        self._loop.set_default_executor(self.inline)  # type: ignore[arg-type]
+        self._loop.set_default_executor(self.inline)
         self._projects = itertools.count()
         self._server: RunningFirestore = self.run(start_firestore(clock=SystemClock(), faults=Faults()))
         self._first = self._client("stage")
@@ -62,13 +62,15 @@ class Stage:
         return client
 
     def forget(self, client: firestore.AsyncClient) -> None:
-        self._server.engine.store.clear(client._database_string)
+        self._server.engine.clear(client._database_string)
 
     def peek(self, client: firestore.AsyncClient, path: str) -> dict[str, Any] | None:
         """A document as it is this moment, past the wire: for checks, which must not disturb what they check."""
         name = DocumentName(database=client._database_string, segments=tuple(path.split("/")))
         body = self._server.engine.store.get(name)
-        return None if body is None else _helpers.decode_dict(Document.FromString(body).fields, client)
+        if body is None:
+            return None
+        return cast(dict[str, Any], _helpers.decode_dict(Document.FromString(body).fields, client))
 
     def close(self) -> None:
         async def end() -> None:
@@ -84,7 +86,8 @@ class Stage:
 
     def _client(self, project: str) -> firestore.AsyncClient:
         with patch.dict(os.environ, FIRESTORE_EMULATOR_HOST=f"127.0.0.1:{self._server.port}"):
-            return firestore.AsyncClient(project=project, credentials=AnonymousCredentials())
+            nobody = AnonymousCredentials()  # type: ignore[no-untyped-call]
+            return firestore.AsyncClient(project=project, credentials=nobody)
 
 
 def _owned(

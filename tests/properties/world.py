@@ -191,7 +191,7 @@ class World:
         now = self._clock.now()
         self._to_calls.clear()
         self._to_wakes.clear()
-        self._store.failures = 0
+        self._store.failures = self._store.refusals = 0
         if self._calm_since is None:
             self._calm_since = now
         if not self._jobs and not self._wakes.held and self._books.is_quiet():
@@ -276,10 +276,7 @@ class World:
         held.again |= fault == "answer_lost"
         for _ in range(2 if fault == "twice" else 1):
             held.under_way += 1
-            if held.url == "generate":
-                name = f"generate-{self._rng.randrange(2)}"
-            else:
-                name = "complete"
+            name = f"generate-{self._rng.randrange(2)}" if held.url == "generate" else "complete"
             process = cast(Generate | Complete, self._processes[name])
             brief = {key: value for key, value in held.body.items() if key != "events"}
             self._tell(f"delivered to {name}: {brief} {fault}")
@@ -352,6 +349,8 @@ class World:
                     self._sweep()
             case "store_fails":
                 self._store.failures += 1 + which % 5
+            case "store_refuses":
+                self._store.refusals += 1 + which % 3
             case "receiver_refuses":
                 self._receivers[events.NOTIFICATION].refusals += 1 + which
             case "pass_time":
@@ -375,7 +374,9 @@ class World:
         request = TaskIn.model_validate(
             {"images": ["https://photos.example/garment.jpg"], "params": {"count": count}}
         )
-        work = entry.reception.submit(request, user_id="somebody", trace_id="0" * 31 + "1", idempotency_key=None)
+        work = entry.reception.submit(
+            request, user_id="somebody", trace_id="0" * 31 + "1", idempotency_key=None
+        )
         self._spawn(Job(process=entry), work)
 
     def _sweep(self) -> None:
