@@ -66,6 +66,8 @@ class Job:
     process: Any
     task_id: str = ""
     index: int = -1
+    delayed: timedelta = timedelta(0)
+    """How long its own calls took in all."""
     harmed: bool = False
     """A call of its own was answered with a failure that nobody repeats for it."""
 

@@ -63,7 +63,7 @@ class Variant:
     desk: type[SlotDesk] = SlotDesk
     bend: Callable[[Write], Write] = lambda write: write
     lease: timedelta = timedelta(seconds=150)
-    provider_busy: timedelta = timedelta(seconds=149)
+    provider_busy: timedelta = timedelta(seconds=139)
     """How long a call that was given up goes on at the provider: nobody knows, only that the lease is longer."""
     sweeps: bool = True
 

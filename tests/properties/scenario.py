@@ -56,6 +56,7 @@ class Scenario:
     answers: Sequence[Answer] = ()
     """Then pictures only."""
     disturbances: Sequence[Disturbance] = ()
+    cache: bool = True
     seed: int = 0
     """Of the order in which things happen."""
 
@@ -92,5 +93,6 @@ def scenarios(
         tasks=st.lists(st.integers(1, 4), min_size=1, max_size=3),
         answers=answers,
         disturbances=st.lists(disturbances, max_size=most_disturbances),
+        cache=st.booleans(),
         seed=st.integers(0, 2**16),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -33,11 +34,11 @@ class ForgetfulDesk(SlotDesk):
 
 
 class HastyDesk(SlotDesk):
-    """Takes the slot of a call that was given up for a free one."""
+    """Gives back the slot of a call that was given up."""
 
     def abandon(self, slot: Slot) -> None:
         super().abandon(slot)
-        self._remember(replace(slot, free_at=MORNING))
+        self._released = asyncio.get_running_loop().create_task(self.give_back(slot))
 
 
 class TrustingDesk(SlotDesk):
@@ -94,6 +95,7 @@ class Broken:
     tasks: tuple[int, ...] = (3, 2)
     answers: tuple[Answer, ...] = ()
     done: tuple[Disturbance, ...] = ()
+    cache: bool = True
     seen: str = field(default="")
     """What the violation says."""
 
@@ -129,6 +131,7 @@ BROKEN = (
     Broken(
         name="shots have no fence",
         variant=Variant(bend=unfenced("/shots/")),
+        cache=False,
         done=often("twice"),
         seen="while it was at work|though it is completed|went from completed",
     ),
@@ -149,14 +152,19 @@ BROKEN = (
     Broken(
         name="old views are trusted",
         variant=Variant(desk=TrustingDesk),
-        tasks=(2, 4),
-        answers=(Answer(), Answer(outcome="limited"), Answer()),
-        done=often("submit", after=25),
+        tasks=(2,),
+        answers=(Answer(), Answer(), Answer(outcome="limited")),
+        done=(
+            Disturbance(after=1000, kind="submit"),
+            Disturbance(after=26, kind="submit"),
+            *often("submit", 3, 3),
+        ),
         seen="while it cools|is recovering",
     ),
     Broken(
         name="domains have no fence",
         variant=Variant(bend=unfenced("domains/")),
+        done=often("pass_time", times=20),
         tasks=(4, 4),
         answers=(Answer(outcome="limited"),),
         seen="is recovering",
@@ -206,7 +214,12 @@ def stage() -> Iterator[Stage]:
 def test_is_caught(stage: Stage, broken: Broken) -> None:
     for seed in range(20):
         scenario = Scenario(
-            keys=broken.keys, tasks=broken.tasks, answers=broken.answers, disturbances=broken.done, seed=seed
+            keys=broken.keys,
+            tasks=broken.tasks,
+            answers=broken.answers,
+            disturbances=broken.done,
+            cache=broken.cache,
+            seed=seed,
         )
         try:
             stage.run(World(stage, scenario, broken.variant).run())

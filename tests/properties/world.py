@@ -32,8 +32,8 @@ from tests.properties.wakes import Held, Wakes
 
 T = TypeVar("T")
 
-SLOW: Final = timedelta(seconds=15)
-"""How long a slow answer takes: less than the time after which the client gives up."""
+SLOW: Final = timedelta(seconds=10)
+"""How long the calls of one handler may take in all: a lease is that much longer than a call of the painter."""
 SWEEP_EVERY: Final = timedelta(minutes=1)
 GRACE: Final = timedelta(minutes=15)
 """How long after its deadline a task may take to be closed, with all that is told of it."""
@@ -185,17 +185,14 @@ class World:
 
     def _is_over(self) -> bool:
         """Nothing can happen now. Has all been done, or is there more to wait for, and for how long?"""
+        is_quiet = not self._jobs and not self._wakes.held and self._books.is_quiet()
         if self._left:
-            self._pause = 0
+            self._pause = 0 if is_quiet else self._pause
             return False
-        now = self._clock.now()
-        self._to_calls.clear()
-        self._to_wakes.clear()
-        self._store.failures = self._store.refusals = 0
-        if self._calm_since is None:
-            self._calm_since = now
-        if not self._jobs and not self._wakes.held and self._books.is_quiet():
+        if is_quiet:
             return True
+        now = self._clock.now()
+        self._calm_since = self._calm_since or now
         limit = max(self._calm_since, self._books.last_deadline()) + GRACE
         demand(now < limit, f"not all is finished at {now}: {self._books.unfinished()}")
         return False
@@ -220,8 +217,7 @@ class World:
             case "kill_before":
                 self._kill(op.process)
                 return
-            case "slow_before":
-                self._hold(op)
+            case "slow_before" if self._held(op):
                 return
             case "fail_before":
                 op.outcome = self._failure(op)
@@ -235,14 +231,21 @@ class World:
                 op.outcome = await self._made(op)
             case "fail_after":
                 op.outcome = self._failure(op)
-            case "slow_after":
-                self._hold(op)
+            case "slow_after" if self._held(op):
                 return
         self._answer(op)
 
-    def _hold(self, op: _Op) -> None:
+    def _held(self, op: _Op) -> bool:
+        """Whether it may take some time; then it does."""
+        if op.job.delayed:
+            return False
+        self._delay(op, SLOW)
         op.held_until = self._clock.now() + SLOW
-        op.process.slow_until = op.held_until + VIEW_AGE
+        return True
+
+    def _delay(self, op: _Op, by: timedelta) -> None:
+        op.job.delayed += by
+        op.process.slow_until = self._clock.now() + by + VIEW_AGE
 
     async def _made(self, op: _Op) -> Any:
         before = self._books.before(op.writes)
@@ -354,9 +357,16 @@ class World:
             case "receiver_refuses":
                 self._receivers[events.NOTIFICATION].refusals += 1 + which
             case "pass_time":
-                self._clock.advance(self._clock.now() + timedelta(seconds=10 * which))
+                self._pass_time_meanwhile(timedelta(seconds=which))
             case "cancel" | "retry" | "regenerate" if tasks:
                 self._ask(kind, tasks[which % len(tasks)], which)
+
+    def _pass_time_meanwhile(self, by: timedelta) -> None:
+        """Calls may be under way while time passes, but not for long."""
+        if all(op.job.delayed + by <= SLOW for op in self._ops):
+            for job in {id(op.job): op for op in self._ops}.values():
+                self._delay(job, by)
+            self._clock.advance(self._clock.now() + by)
 
     def _ask(self, kind: str, task_id: str, which: int) -> None:
         entry = cast(Entry, self._processes["entry"])
@@ -372,7 +382,11 @@ class World:
     def _submit(self, count: int) -> None:
         entry = cast(Entry, self._processes["entry"])
         request = TaskIn.model_validate(
-            {"images": ["https://photos.example/garment.jpg"], "params": {"count": count}}
+            {
+                "images": ["https://photos.example/garment.jpg"],
+                "params": {"count": count},
+                "promptCache": self._scenario.cache,
+            }
         )
         work = entry.reception.submit(
             request, user_id="somebody", trace_id="0" * 31 + "1", idempotency_key=None
