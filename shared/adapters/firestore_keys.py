@@ -47,18 +47,28 @@ def release_slot(slot_id: str, version: Version, *, now: datetime) -> Write:
 
 
 def cool_domain(
-    quota_domain: str, *, model: str, until: datetime, reason: str, is_new: bool, key_id: str, now: datetime
+    quota_domain: str,
+    *,
+    model: str,
+    until: datetime,
+    reason: str,
+    is_new: bool,
+    probe: str | None,
+    key_id: str,
+    now: datetime,
 ) -> list[Write]:
     """The end of the cooling never moves backwards: the server keeps the maximum.
 
     `is_new`: the domain was not cooling before, so this is one more hit; many calls may fail at once for one reason.
+    `probe`: the token of the call, if it was the one that was let through; another's is still under way.
     """
     fields: dict[str, Any] = {
         "coolUntil": {model: Maximum(unix_ms(until))},
-        "probe": {model: 0},
         "reason": reason,
         "updatedAt": now,
     }
+    if probe is not None:
+        fields["probe"] = {model: {probe: DELETE_FIELD}}
     if is_new:
         fields["hits"] = {model: Increment(1)}
     return [merge(domain_path(quota_domain), fields), *count_key_error(key_id, now=now)]
@@ -71,15 +81,16 @@ def cool_by_hand(quota_domain: str, *, model: str, until: datetime, now: datetim
     )
 
 
-def begin_probe(quota_domain: str, version: Version, *, model: str, until: datetime) -> Write:
+def begin_probe(quota_domain: str, version: Version, *, model: str, token: str, until: datetime) -> Write:
     """One call is let through to a domain that has cooled; fenced, so that it is one in the whole fleet."""
-    return update(domain_path(quota_domain), {_of_model("probe", model): unix_ms(until)}, version)
+    return update(domain_path(quota_domain), {_path("probe", model): {token: unix_ms(until)}}, version)
 
 
-def end_probe(quota_domain: str, *, model: str, worked: bool) -> Write:
-    fields: dict[str, Any] = {_of_model("probe", model): 0}
+def end_probe(quota_domain: str, *, model: str, token: str, worked: bool) -> Write:
+    """Takes away its own mark only: the domain may have cooled again since, and be tried by another."""
+    fields: dict[str, Any] = {_path("probe", model, token): DELETE_FIELD}
     if worked:
-        fields[_of_model("hits", model)] = 0
+        fields[_path("hits", model)] = 0
     return update(domain_path(quota_domain), fields)
 
 
@@ -135,7 +146,7 @@ def read_health(document: Document) -> dict[str, Health]:
         model: Health(
             cool_until=_moment(cooling.get(model)),
             hits=hits.get(model, 0),
-            probe_until=_moment(probes.get(model)),
+            probe_until=_moment(max(probes.get(model, {}).values(), default=None)),
         )
         for model in {*cooling, *hits, *probes}
     }
@@ -211,7 +222,7 @@ def sync_writes(
 
 
 def stop_cooling(quota_domain: str, model: str) -> Write:
-    fields = {_of_model(name, model): DELETE_FIELD for name in ("coolUntil", "hits", "probe")}
+    fields = {_path(name, model): DELETE_FIELD for name in ("coolUntil", "hits", "probe")}
     return update(domain_path(quota_domain), fields)
 
 
@@ -225,5 +236,5 @@ async def slots_with_dead_holders(documents: Documents, *, before: datetime, mos
     return [d for d in await documents.list(query) if d.fields["freeAt"] < before]
 
 
-def _of_model(field: str, model: str) -> str:
-    return str(FieldPath(field, model).to_api_repr())
+def _path(*names: str) -> str:
+    return str(FieldPath(*names).to_api_repr())

@@ -144,7 +144,10 @@ class Claims:
         if key is not None:
             writes.append(begin_drawing(key, seen.cache_version, token=claim.token, until=claim.until))
         if probe is not None:
-            writes.append(begin_probe(slot.quota_domain, probe, model=task.model, until=now + self.lease))
+            until = now + self.lease
+            writes.append(
+                begin_probe(slot.quota_domain, probe, model=task.model, token=claim.token, until=until)
+            )
         try:
             versions = await self.documents.commit(*writes)
         except Conflict:
@@ -213,6 +216,10 @@ class Claims:
         else:
             self.desk.lost(slot, seen_slot)
         word = await self._not_now(wake, prepared, shot, found)
+        if word is None and shot.stash is not None and not wake.stashed:
+            # Drawn already: a wake-up from before it was knows nothing of the picture that waits to be stored.
+            await self.wake_later(prepared, shot, found.version, at=self.clock.now())
+            word = "stashed"
         if word is None and cached is not None:
             word = await self._from_cache(wake, prepared, found, cached)
         if word is not None:

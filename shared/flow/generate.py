@@ -193,4 +193,5 @@ class Studio:
     def _probe_worked(self, held: Held) -> list[Write]:
         if not held.is_probe:
             return []
-        return [end_probe(held.slot.quota_domain, model=held.prepared.task.model, worked=True)]
+        model = held.prepared.task.model
+        return [end_probe(held.slot.quota_domain, model=model, token=held.token, worked=True)]

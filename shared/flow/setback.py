@@ -56,6 +56,7 @@ class Setbacks:
                 until=until,
                 reason=error.code,
                 is_new=is_new,
+                probe=held.token if held.is_probe else None,
                 key_id=slot.key_id,
                 now=now,
             )
@@ -63,7 +64,7 @@ class Setbacks:
         if held.is_probe and not isinstance(error, TimedOut):
             # The call ended, whatever came of it: the next one may try the domain.
             self.desk.probed(slot.quota_domain, model, worked=False)
-            effects.append(end_probe(slot.quota_domain, model=model, worked=False))
+            effects.append(end_probe(slot.quota_domain, model=model, token=held.token, worked=False))
         if effect is KeyEffect.DISABLE:
             self.desk.disabled(slot.key_id, error.code)
             log.error("key.disabled", key=slot.key_id, code=error.code, reason=error.message)

@@ -14,7 +14,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from shared.adapters.firestore import Conflict, Document, Documents, Version
 from shared.adapters.firestore_keys import read_health, read_pool, read_slot, release_slot, slot_path
@@ -25,7 +25,8 @@ from shared.logs import Log
 _STARVING_REFRESH: Final = 1.0
 """Seconds between two looks at the pool while somebody waits and nothing is known to be free."""
 _OLD_VIEW: Final = timedelta(seconds=5)
-"""A view older than this is refreshed in passing, so that changes to the pool arrive within seconds."""
+"""Nothing is taken from a view older than this before it is refreshed, so that changes to the pool arrive within
+seconds, and a process that had nothing to do for a while does not call a domain that has cooled meanwhile."""
 _NO_KEYS_WAIT: Final = timedelta(seconds=60)
 
 log = Log("slots")
@@ -83,16 +84,39 @@ class SlotDesk:
         )
         heapq.heappush(self._waiters, waiter)
         self._serve()
-        if not waiter.slot.done() or self._is_old():
+        if not waiter.slot.done():
             self._start_refreshing()
-        done, _ = await asyncio.wait({waiter.slot}, timeout=self._patience.total_seconds())
-        if done:
+        try:
+            await self._wait_for(waiter.slot)
+        except asyncio.CancelledError:
+            self._leave(waiter)
+            raise
+        if waiter.slot.done():
             return waiter.slot.result()
-        self._waiters.remove(waiter)
-        heapq.heapify(self._waiters)
+        self._leave(waiter)
         now = self._clock.now()
         at = earliest_free(self._view, model=model, now=now)
         raise NoSlotFree(at or now + _NO_KEYS_WAIT, any_key_enabled=at is not None)
+
+    async def _wait_for(self, promised: asyncio.Future[Slot]) -> None:
+        """Until it is there or patience is at its end, by the same clock as everything else."""
+        if promised.done():
+            return
+        patience = asyncio.ensure_future(self._clock.sleep(self._patience.total_seconds()))
+        try:
+            either: set[asyncio.Future[Any]] = {promised, patience}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            patience.cancel()
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """Nobody waits there any more; a slot that was promised meanwhile is for the next one."""
+        if waiter.slot.done():
+            self._promised.discard(waiter.slot.result().slot_id)
+            self._serve()
+        else:
+            self._waiters.remove(waiter)
+            heapq.heapify(self._waiters)
 
     def leased(self, slot: Slot, *, version: Version, free_at: datetime) -> Slot:
         """The lease was committed. Returns the slot as it now is."""
@@ -195,6 +219,8 @@ class SlotDesk:
         return self._viewed_at is None or self._clock.now() - self._viewed_at > _OLD_VIEW
 
     def _hand_on(self, slot: Slot) -> bool:
+        if self._is_old():
+            return False
         now = self._clock.now()
         for waiter in sorted(self._waiters):
             probed = being_probed(self._view, model=waiter.model, promised=self._promised)
@@ -204,6 +230,8 @@ class SlotDesk:
         return False
 
     def _serve(self) -> None:
+        if self._is_old():
+            return
         now = self._clock.now()
         for waiter in sorted(self._waiters):
             best = in_order(self._view, model=waiter.model, now=now, rng=self._rng, taken=self._promised)
