@@ -30,7 +30,7 @@ from shared.flow.slots import NoSlotFree, SlotDesk
 from shared.ids import new_event_id, new_token
 from shared.keys import Slot
 from shared.logs import Log
-from shared.task import Claim, Result, Shot, Status
+from shared.task import Claim, Patience, Result, Shot, Status
 
 _SAME_PICTURE_LOOKS: Final = (2.0, 4.0, 8.0, 15.0)
 """Seconds between looks at a picture that another shot is drawing."""
@@ -85,7 +85,7 @@ class Claims:
     lease: timedelta
     upload_time: timedelta
     url_lifetime: timedelta
-    keep: timedelta
+    patience: Patience
     clock: Clock
     rng: random.Random
 
@@ -266,7 +266,7 @@ class Claims:
         try:
             await self.documents.commit(
                 finish_shot(task.task_id, wake.index, version, result=result, timings={}),
-                create_event(event, keep=self.keep),
+                create_event(event, patience=self.patience),
             )
         except Conflict:
             return "superseded"
@@ -322,7 +322,7 @@ class Claims:
         try:
             await self.documents.commit(
                 fail_shot(task.task_id, wake.index, found.version, error=error),
-                create_event(event, keep=self.keep),
+                create_event(event, patience=self.patience),
             )
         except Conflict:
             return "superseded"

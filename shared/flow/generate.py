@@ -25,7 +25,7 @@ from shared.flow.setback import Setbacks
 from shared.flow.slots import SlotDesk
 from shared.flow.upload import Uploader
 from shared.logs import Log
-from shared.task import Result
+from shared.task import Patience, Result
 
 log = Log("generate")
 
@@ -57,7 +57,7 @@ class Studio:
     """Where pictures are encoded: with too few threads to keep the next call to Gemini from being made."""
     upload_time: timedelta
     url_lifetime: timedelta
-    keep: timedelta
+    patience: Patience
     clock: Clock
 
     async def draw(self, wake: ShotWake) -> str:
@@ -163,7 +163,7 @@ class Studio:
         timings = {"drawnAt": drawn_at, "storedAt": result.timestamp}
         writes = [
             finish_shot(task.task_id, held.index, held.version, result=result, timings=timings),
-            create_event(event, keep=self.keep),
+            create_event(event, patience=self.patience),
             *self._probe_worked(held),
         ]
         if held.cache_key is not None:

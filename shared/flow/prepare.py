@@ -33,11 +33,11 @@ from shared.images import SourcePhoto
 from shared.logs import Log
 from shared.prompts.compose import compose
 from shared.prompts.director import Actions, actions_without_director, director_messages, read_actions
-from shared.task import Plan, PlanState, Source, Status, Task
+from shared.task import Patience, Plan, PlanState, Source, Status, Task
 
-BUDGET: Final = timedelta(seconds=90)
-"""A preparation that takes longer is taken to be dead, and another process begins again."""
 MOST_ATTEMPTS: Final = 4
+_SHARE: Final = 5 / 6
+"""How much of its time a preparation may use, so that it is over before another process begins again."""
 _LOOK_AGAIN: Final = (0.25, 0.5, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0)
 """Seconds between looks at a task that another process prepares."""
 _KEEP_PREPARED: Final = 32
@@ -85,7 +85,7 @@ class Preparer:
         settler: Settler,
         clock: Clock,
         rng: random.Random,
-        keep: timedelta,
+        patience: Patience,
     ) -> None:
         self._documents = documents
         self._bell = bell
@@ -97,7 +97,7 @@ class Preparer:
         self._settler = settler
         self._clock = clock
         self._rng = rng
-        self._keep = keep
+        self._patience = patience
         self._prepared: OrderedDict[str, Prepared] = OrderedDict()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
@@ -148,7 +148,7 @@ class Preparer:
             "plan": {
                 "state": PlanState.PREPARING.value,
                 "token": token,
-                "until": now + BUDGET,
+                "until": now + self._patience.preparation,
                 "attempts": task.plan.attempts + 1,
             },
             "updatedAt": now,
@@ -167,7 +167,7 @@ class Preparer:
     async def _prepare(self, task: Task, version: Version, token: str) -> Prepared:
         attempt = task.plan.attempts + 1
         try:
-            async with asyncio.timeout((BUDGET - timedelta(seconds=15)).total_seconds()):
+            async with asyncio.timeout((self._patience.preparation * _SHARE).total_seconds()):
                 photos, (actions, director) = await asyncio.gather(self._fetch_all(task), self._direct(task))
                 sources = await self._keep_all(task, photos)
         except Terminal as error:
@@ -203,7 +203,7 @@ class Preparer:
         try:
             await self._documents.commit(
                 update_task(task.task_id, fields, version),
-                *(create_event(event, keep=self._keep) for event in told),
+                *(create_event(event, patience=self._patience) for event in told),
             )
         except Conflict:
             (document,) = await self._documents.get(task_path(task.task_id))

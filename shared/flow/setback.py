@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from shared import events, retry
@@ -19,7 +18,7 @@ from shared.flow.claim import Claims, Held
 from shared.flow.slots import SlotDesk
 from shared.logs import Log
 from shared.retry import GiveUp, KeyEffect, Retry
-from shared.task import Shot
+from shared.task import Patience, Shot
 
 log = Log("generate")
 
@@ -30,7 +29,7 @@ class Setbacks:
     bell: Bell
     claims: Claims
     desk: SlotDesk
-    keep: timedelta
+    patience: Patience
     clock: Clock
 
     def learn(self, held: Held, error: LookbookError) -> list[Write]:
@@ -120,6 +119,7 @@ class Setbacks:
             code=error.code,
             at=decision.at,
             key_id=held.slot.key_id,
+            patience=self.patience,
         )
         try:
             versions = await self.documents.commit(put_back, *writes)
@@ -145,7 +145,7 @@ class Setbacks:
         )
         failed = fail_shot(task.task_id, held.index, held.version, error=record, key_id=held.slot.key_id)
         try:
-            await self.documents.commit(failed, create_event(event, keep=self.keep), *writes)
+            await self.documents.commit(failed, create_event(event, patience=self.patience), *writes)
         except Conflict:
             return await self._superseded(held, writes)
         await self.bell.ring([self.bell.events(task.task_id, [event])])
