@@ -5,7 +5,7 @@ COMPILE := $(PYTHON_IN_VENV) -m uv pip compile --quiet --universal --python-vers
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test check format bench requirements clean
+.PHONY: help setup run up test check format bench chaos requirements clean
 
 help: ## 列出所有命令 · list every command
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ format: setup ## 自动排版 · let ruff put the code in order
 
 bench: setup ## 测量速度与成本比率 · measure speed and cost ratios; stores nothing
 	@$(PYTHON_IN_VENV) -m scripts.bench $(ARGS)
+
+chaos: setup ## 随机破坏一切，再核对有没有丢失或重复付费 · break everything from a seed, then check that nothing was lost
+	@$(PYTHON_IN_VENV) -m scripts.chaos $(ARGS)
 
 requirements: setup ## 升级并重新锁定依赖 · resolve and pin the packages anew
 	$(COMPILE) --upgrade requirements.in -o requirements.txt
