@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -137,16 +138,16 @@ class Storm:
     async def rage(self) -> None:
         """Everything in the plan at its time; then the sky clears and everybody who died is back."""
         plan = self._plan
-        jobs: list[tuple[float, Coroutine[Any, Any, None]]] = [
-            *((order.at, self._place(number, order)) for number, order in enumerate(plan.orders)),
-            *((spell.at, self._cast(spell)) for spell in plan.spells),
-            *((death.at, self._kill(death)) for death in plan.deaths),
-            *((change.at, self._ask(change)) for change in plan.changes),
+        jobs: list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]] = [
+            *((order.at, partial(self._place, number, order)) for number, order in enumerate(plan.orders)),
+            *((spell.at, partial(self._cast, spell)) for spell in plan.spells),
+            *((death.at, partial(self._kill, death)) for death in plan.deaths),
+            *((change.at, partial(self._ask, change)) for change in plan.changes),
+            (plan.seconds, self._clear),
         ]
         async with self._http, asyncio.TaskGroup() as group:
             for at, job in jobs:
                 group.create_task(_after(at, job))
-            group.create_task(_after(plan.seconds, self._clear()))
 
     async def _clear(self) -> None:
         self._is_over.set()
@@ -187,12 +188,11 @@ class Storm:
     async def _kill_worker(self) -> None:
         """One worker alone: the others go on, and the master starts a new one."""
         async with self._lives["generate"]:
-            workers = psutil.Process(self._system.pids["generate"]).children()
-            if not workers:
-                return
+            (master,) = psutil.Process(self._system.pids["generate"]).children()
+            worker = min(master.children(), key=lambda process: process.create_time())
             self._diary.note("kill -9 one worker of generate")
             begun = datetime.now(UTC)
-            os.kill(workers[0].pid, signal.SIGKILL)
+            os.kill(worker.pid, signal.SIGKILL)
             self._diary.crashes.append((begun, datetime.now(UTC)))
 
     async def _place(self, number: int, order: Order) -> None:
@@ -240,6 +240,6 @@ class Storm:
         raise AssertionError(f"{url}: no answer in {_POST_TRIES} tries")
 
 
-async def _after(seconds: float, job: Coroutine[Any, Any, None]) -> None:
+async def _after(seconds: float, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await asyncio.sleep(seconds)
-    await job
+    await job()
