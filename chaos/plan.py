@@ -109,10 +109,10 @@ def _orders(rng: random.Random, shots: int, seconds: float) -> tuple[Order, ...]
 
 
 def _deaths(rng: random.Random, seconds: float) -> tuple[Death, ...]:
-    """About one in four seconds, and of everybody at least one."""
+    """About one in six seconds, and of everybody at least one."""
     victims: list[Victim] = ["generate", "worker", "complete", "entry"]
-    while len(victims) < seconds / 4:
-        victims.append(rng.choice(("generate", "generate", "worker", "worker", "complete", "entry")))
+    while len(victims) < seconds / 6:
+        victims.append(rng.choice(("generate", "worker", "worker", "complete", "entry")))
     deaths = [
         Death(at=rng.uniform(0.1, 0.9) * seconds, victim=victim, down=rng.choice((0.0, 0.0, 0.5, 2.0)))
         for victim in victims

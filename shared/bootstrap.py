@@ -222,6 +222,7 @@ def build_generate() -> GenerateApp:
             format=loaded.picture_format, quality=loaded.picture_quality, max_edge=loaded.picture_max_edge
         ),
         encoder=ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1), thread_name_prefix="encode"),
+        call_time=timedelta(seconds=loaded.gemini_timeout_seconds),
         upload_time=upload_time,
         url_lifetime=loaded.url_lifetime,
         patience=loaded.patience,

@@ -55,6 +55,8 @@ class Studio:
     style: PictureStyle
     encoder: Executor
     """Where pictures are encoded: with too few threads to keep the next call to Gemini from being made."""
+    call_time: timedelta
+    """The longest that a call may take, the claim before it included; less than the lease."""
     upload_time: timedelta
     url_lifetime: timedelta
     patience: Patience
@@ -75,6 +77,10 @@ class Studio:
     async def _work(self, held: Held) -> str:
         task = held.prepared.task
         try:
+            # Counted from the claim: however long its Commit took, the lease outlives the call.
+            left = held.since + self.call_time - self.clock.now()
+            if left < self.call_time / 2:
+                raise TimedOut("the claim took so long that too little of its lease was left for a call")
             drawn = await self.painter.draw(
                 api_key=self.secrets[held.slot.key_id],
                 model=task.model,
@@ -82,6 +88,7 @@ class Studio:
                 sources=held.prepared.photos,
                 aspect_ratio=task.params.aspect_ratio,
                 payload=task.api_payload,
+                within=left,
             )
         except LookbookError as error:
             effects = self.setbacks.learn(held, error)
