@@ -122,7 +122,7 @@ class Preparer:
             if document is None:
                 raise TaskIsOver(task_id)
             task = Task.from_document(document.fields)
-            if task.status.is_final or task.cancelled_at is not None:
+            if _is_over(task):
                 raise TaskIsOver(task_id)
             now = self._clock.now()
             if task.plan.state is PlanState.READY:
@@ -200,15 +200,21 @@ class Preparer:
             "updatedAt": now,
         }
         told = list(self._tell_of(task, sources, now))
-        try:
-            await self._documents.commit(
-                update_task(task.task_id, fields, version),
-                *(create_event(event, patience=self._patience) for event in told),
-            )
-        except Conflict:
-            (document,) = await self._documents.get(task_path(task.task_id))
-            if document is None or document.fields["plan"].get("token") != token:
-                raise NotYet(now + timedelta(seconds=1)) from None
+        events_written = [create_event(event, patience=self._patience) for event in told]
+        while True:
+            try:
+                await self._documents.commit(update_task(task.task_id, fields, version), *events_written)
+            except Conflict:
+                (document,) = await self._documents.get(task_path(task.task_id))
+                if document is None or _is_over(found := Task.from_document(document.fields)):
+                    raise TaskIsOver(task.task_id) from None
+                if found.plan.token != token:
+                    raise NotYet(now + timedelta(seconds=1)) from None
+                if found.plan.state is not PlanState.READY:
+                    # Ours still, and not the plan has changed: the sweep looked at the task, or somebody did.
+                    version = document.version
+                    continue
+            break
         await self._bell.ring([self._bell.events(task.task_id, told)])
         log.info(
             "task.prepared",
@@ -356,6 +362,10 @@ class Preparer:
             return
         log.warning("task.not_prepared", task_id=task.task_id, code=error.code, reason=error.message)
         await self._settler.settle(task.task_id)
+
+
+def _is_over(task: Task) -> bool:
+    return task.status.is_final or task.cancelled_at is not None
 
 
 async def _outcome(job: Any) -> SourcePhoto | LookbookError:
