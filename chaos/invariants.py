@@ -67,6 +67,21 @@ def every_task_is_final(books: Books) -> Iterator[str]:
             yield f"{task_id} is {task['status']} and to be looked at again"
 
 
+def every_picture_is_of_the_plan(books: Books) -> Iterator[str]:
+    """A task is prepared once: what was drawn is what was planned, and each source is told of once."""
+    told = Counter(
+        event["taskId"] for event in books.events.values() if event["eventType"] == "image.analyzed"
+    )
+    for task_id, task in books.tasks.items():
+        prompts = task.get("prompts", {}).get("final", ())
+        for index, shot in books.shots[task_id].items():
+            drawn = any(step["step"] == "stored" for step in shot.get("life", ()))
+            if drawn and (index >= len(prompts) or shot.get("prompt") != prompts[index]):
+                yield f"{task_id}/{index} was drawn to another prompt than its task has"
+        if prompts and told[task_id] != len(task["images"]):
+            yield f"{task_id} has {len(task['images'])} sources and told of {told[task_id]}"
+
+
 def no_key_is_overused(books: Books) -> Iterator[str]:
     for key_id, most in books.limits.concurrency.items():
         highest = books.stats["keys"][key_id]["maxConcurrency"]
@@ -211,6 +226,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     every_order_is_one_task,
     every_shot_is_final,
     every_task_is_final,
+    every_picture_is_of_the_plan,
     no_key_is_overused,
     no_slot_is_lost,
     every_event_is_delivered,

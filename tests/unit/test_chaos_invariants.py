@@ -68,12 +68,14 @@ def good_books() -> Books:
     first = {
         "status": "completed",
         "pictures": 1,
+        "prompt": "standing",
         "result": a_picture("t", 0),
         "life": [step(1, "claimed", key="k"), step(2, "stored")],
     }
     second = {
         "status": "completed",
         "pictures": 1,
+        "prompt": "walking",
         "result": a_picture("t", 1, "c"),
         "previous": [a_picture("t", 1, "b")],
         "life": [
@@ -119,8 +121,15 @@ def good_books() -> Books:
         orders=2,
         crashes=((at(2), at(2.1)),),
         tasks={
-            "t": {"status": "completed", "total": 2, "finished": counts},
+            "t": {
+                "status": "completed",
+                "total": 2,
+                "finished": counts,
+                "images": ["https://photos/1"],
+                "prompts": {"final": ["standing", "walking"]},
+            },
             "u": {
+                "images": ["https://photos/2"],
                 "status": "cancelled",
                 "total": 2,
                 "finished": counts | {"completed": 0, "failed": 1, "cancelled": 1},
@@ -226,6 +235,14 @@ BROKEN: list[tuple[str, str, Callable[[Books], Books]]] = [
     ),
     ("every_task_is_final", "is failed with", lambda b: change_task(b, "u", status="failed")),
     ("every_task_is_final", "looked at again", lambda b: change_task(b, "t", checkAt=at(99))),
+    # Another process prepared the task again, after shots had been drawn.
+    (
+        "every_picture_is_of_the_plan",
+        "t/1 was drawn to another",
+        lambda b: change_shot(b, "t", 1, prompt="sitting"),
+    ),
+    ("every_picture_is_of_the_plan", "t/0 was drawn to another", lambda b: change_task(b, "t", prompts={})),
+    ("every_picture_is_of_the_plan", "told of 0", lambda b: without_event(b, "analyzed")),
     (
         "no_key_is_overused",
         "had 3 calls in flight, 2 are allowed",
