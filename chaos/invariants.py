@@ -67,6 +67,20 @@ def every_task_is_final(books: Books) -> Iterator[str]:
             yield f"{task_id} is {task['status']} and to be looked at again"
 
 
+def nobody_gives_up_early(books: Books) -> Iterator[str]:
+    """A shot ends for want of time only when the time of its task, as it was last opened, is over."""
+    for task_id, task in books.tasks.items():
+        for index, shot in books.shots[task_id].items():
+            last = (shot.get("errors") or [{}])[-1]
+            if (
+                shot["status"] == "failed"
+                and last.get("code") == "DEADLINE_EXCEEDED"
+                and last["timestamp"] < task["deadline"]
+            ):
+                early = (task["deadline"] - last["timestamp"]).total_seconds()
+                yield f"{task_id}/{index} ended for want of time {early:.1f} s before its time was up"
+
+
 def every_picture_is_of_the_plan(books: Books) -> Iterator[str]:
     """A task is prepared once: what was drawn is what was planned, and each source is told of once."""
     told = Counter(
@@ -226,6 +240,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     every_order_is_one_task,
     every_shot_is_final,
     every_task_is_final,
+    nobody_gives_up_early,
     every_picture_is_of_the_plan,
     no_key_is_overused,
     no_slot_is_lost,

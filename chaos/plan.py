@@ -183,16 +183,16 @@ def _menu(rng: random.Random, keys: Sequence[Key]) -> list[Kind]:
 
     last = f"generateContent:{keys[-1].id}"
     return [
-        gemini("429_minute", 0.2, 0.8, detail={"retryDelay": "2s"}),
+        gemini("429_minute", 0.3, 0.9, detail={"retryDelay": "2s"}),
         gemini("429_minute", 1, 1, one_key=True, detail={"retryDelay": "3s"}),
         ("gemini", lambda: [_rule(last, "429_day", 1)]),
-        gemini("500", 0.1, 0.5),
+        gemini("500", 0.3, 0.7),
         gemini("503", 0.3, 1, one_key=True),
-        gemini("hang", 0.1, 0.4),
-        gemini("no_image", 0.1, 0.5),
-        gemini("garbage", 0.1, 0.4),
-        gemini("truncated", 0.1, 0.4),
-        gemini("safety", 0.05, 0.2),
+        gemini("hang", 0.2, 0.5),
+        gemini("no_image", 0.2, 0.6),
+        gemini("garbage", 0.2, 0.5),
+        gemini("truncated", 0.2, 0.5),
+        gemini("safety", 0.1, 0.3),
         gemini("disconnect", 0.1, 0.4),
         ("gemini", lambda: [_rule("generateContent:*", None, 0.5, latency=1.5, jitter=1.0)]),
         firestore("Commit", "ABORTED", 0.1, 0.5),

@@ -50,7 +50,7 @@ class Weather:
     """Seconds that a task may take."""
     calm: float = 150
     """Seconds after the storm by which everything must have ended."""
-    drawing: float = 0.8
+    drawing: float = 0.6
     """Seconds that a picture takes."""
     believed: Sequence[Key] | None = None
     """What the functions are told about the keys, if it isn't true: for proving that the checks see it."""

@@ -21,7 +21,14 @@ from shared.adapters.firestore import (
 )
 from shared.adapters.firestore_cache import begin_drawing, being_drawn_until, cache_path, kept_picture
 from shared.adapters.firestore_keys import begin_probe, domain_path, lease_slot, slot_path
-from shared.adapters.firestore_tasks import claim_shot, create_event, fail_shot, finish_shot, shot_path
+from shared.adapters.firestore_tasks import (
+    claim_shot,
+    create_event,
+    fail_shot,
+    finish_shot,
+    shot_path,
+    task_path,
+)
 from shared.cache import cache_key
 from shared.clock import Clock
 from shared.events import Event
@@ -95,11 +102,15 @@ class Claims:
         while True:
             if self.clock.now() >= prepared.task.deadline:
                 return await self._give_up(
-                    wake, prepared, "DEADLINE_EXCEEDED", "the task's time was up before the shot's turn"
+                    wake,
+                    prepared,
+                    "DEADLINE_EXCEEDED",
+                    "the task's time was up before the shot's turn",
+                    at=self.clock.now(),
                 )
             if seen.attempts >= retry.MOST_ATTEMPTS:
                 return await self._give_up(
-                    wake, prepared, "UNKNOWN_ERROR", "the shot was begun too often without an end"
+                    wake, prepared, "UNKNOWN_ERROR", "the shot was begun too often without an end", at=None
                 )
             try:
                 task = prepared.task
@@ -298,13 +309,16 @@ class Claims:
                 prepared,
                 "NO_AVAILABLE_API_KEYS",
                 "no API key becomes free before the task's deadline",
+                at=none.at,
             )
         spread = timedelta(seconds=self.rng.uniform(0.2, 2.0))
         await self.wake_again(wake, version=write_version(seen.version), at=none.at + spread)
         return "waiting_for_key"
 
-    async def _give_up(self, wake: ShotWake, prepared: Prepared, code: str, message: str) -> str:
-        """The shot ends without being claimed (again)."""
+    async def _give_up(
+        self, wake: ShotWake, prepared: Prepared, code: str, message: str, *, at: datetime | None
+    ) -> str:
+        """The shot ends without being claimed (again). `at`: when to look again should there be time after all."""
         task, now = prepared.task, self.clock.now()
         event = self.event(
             prepared,
@@ -312,13 +326,17 @@ class Claims:
             {"index": wake.index, "error": {"code": code, "message": message}},
         )
         error = {"code": code, "message": message, "timestamp": now}
-        (found,) = await self.documents.get(shot_path(task.task_id, wake.index))
-        if found is None:
+        found, whole = await self.documents.get(shot_path(task.task_id, wake.index), task_path(task.task_id))
+        if found is None or whole is None:
             return "over"
         shot = Shot.from_document(found.fields)
         word = await self._not_now(wake, prepared, shot, found)
         if word is not None:
             return word
+        if at is not None and whole.fields["deadline"] > max(at, task.deadline):
+            # Opened again since this process prepared it: its time is a new one.
+            await self.wake_again(wake, version=write_version(found.version), at=max(at, task.deadline))
+            return "opened_again"
         try:
             await self.documents.commit(
                 fail_shot(task.task_id, wake.index, found.version, error=error),

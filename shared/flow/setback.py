@@ -11,7 +11,7 @@ from shared.adapters.cloud_tasks import Bell
 from shared.adapters.firestore import Conflict, Documents, Write
 from shared.adapters.firestore_cache import end_drawing
 from shared.adapters.firestore_keys import cool_domain, count_key_error, disable_key, end_probe
-from shared.adapters.firestore_tasks import create_event, fail_shot, put_back_shot, shot_path
+from shared.adapters.firestore_tasks import create_event, fail_shot, put_back_shot, shot_path, task_path
 from shared.clock import Clock
 from shared.errors import LookbookError, TimedOut
 from shared.flow.claim import Claims, Held
@@ -81,8 +81,8 @@ class Setbacks:
         `key_failed`: it was the drawing that failed, so that another key may do better at once.
         """
         task = held.prepared.task
-        (found,) = await self.documents.get(shot_path(task.task_id, held.index))
-        if found is None:
+        found, whole = await self.documents.get(shot_path(task.task_id, held.index), task_path(task.task_id))
+        if found is None or whole is None:
             return "over"
         shot = Shot.from_document(found.fields)
         writes = list(effects)
@@ -93,7 +93,8 @@ class Setbacks:
             retries=shot.retries,
             attempts=shot.attempts,
             now=self.clock.now(),
-            deadline=task.deadline,
+            # Not the one in memory: a task that was opened again has a new one.
+            deadline=whole.fields["deadline"],
             other_domain_free=key_failed and self.desk.has_other_domain(held.slot.quota_domain, task.model),
             keys_left=self.desk.has_other_key(held.slot.key_id),
         )

@@ -126,10 +126,12 @@ def good_books() -> Books:
                 "total": 2,
                 "finished": counts,
                 "images": ["https://photos/1"],
+                "deadline": at(50),
                 "prompts": {"final": ["standing", "walking"]},
             },
             "u": {
                 "images": ["https://photos/2"],
+                "deadline": at(30),
                 "status": "cancelled",
                 "total": 2,
                 "finished": counts | {"completed": 0, "failed": 1, "cancelled": 1},
@@ -235,6 +237,11 @@ BROKEN: list[tuple[str, str, Callable[[Books], Books]]] = [
     ),
     ("every_task_is_final", "is failed with", lambda b: change_task(b, "u", status="failed")),
     ("every_task_is_final", "looked at again", lambda b: change_task(b, "t", checkAt=at(99))),
+    (
+        "nobody_gives_up_early",
+        "u/1 ended for want of time 10.0 s before",
+        lambda b: change_shot(b, "u", 1, errors=[{"code": "DEADLINE_EXCEEDED", "timestamp": at(20)}]),
+    ),
     # Another process prepared the task again, after shots had been drawn.
     (
         "every_picture_is_of_the_plan",
