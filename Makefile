@@ -5,7 +5,7 @@ COMPILE := $(PYTHON_IN_VENV) -m uv pip compile --quiet --universal --python-vers
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test check format bench bench-localcloud requirements clean
+.PHONY: help setup run up test check format bench bench-localcloud chaos requirements clean
 
 help: ## 列出所有命令 · list every command
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ bench: setup ## 测量速度与成本比率 · measure speed and cost ratios; st
 bench-localcloud: setup ## 本地 Firestore、Cloud Tasks 与裸 gRPC 对比 · the emulators beside a bare gRPC server; stores nothing
 	@$(PYTHON_IN_VENV) -m scripts.bench_localcloud $(ARGS)
 	@$(PYTHON_IN_VENV) -m scripts.bench_localcloud_tasks $(ARGS)
+
+chaos: setup ## 随机破坏一切，再核对有没有丢失或重复付费 · break everything from a seed, then check that nothing was lost
+	@$(PYTHON_IN_VENV) -m scripts.chaos $(ARGS)
 
 requirements: setup ## 升级并重新锁定依赖 · resolve and pin the packages anew
 	$(COMPILE) --upgrade requirements.in -o requirements.txt

@@ -74,6 +74,7 @@ SETTINGS = frozenset(
         "OPENAI_BASE_URL",
         "OPENAI_MODEL",
         "OPENAI_TIMEOUT_SECONDS",
+        "PATIENCE",
         "PICTURE_FORMAT",
         "PICTURE_MAX_EDGE",
         "PICTURE_QUALITY",

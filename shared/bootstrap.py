@@ -113,7 +113,7 @@ def build_entry() -> EntryApp:
             default_callback_url=loaded.callback_url,
             task_deadline=loaded.task_deadline,
             limits=limits,
-            keep=loaded.keep_finished,
+            patience=loaded.patience,
             clock=clock,
             rng=rng,
         ),
@@ -123,6 +123,7 @@ def build_entry() -> EntryApp:
             settler=build_settler(loaded, documents, bell, clock, rng),
             task_deadline=loaded.task_deadline,
             limits=limits,
+            patience=loaded.patience,
             clock=clock,
             rng=rng,
         ),
@@ -172,7 +173,7 @@ def build_generate() -> GenerateApp:
         settler=build_settler(loaded, documents, bell, clock, rng),
         clock=clock,
         rng=rng,
-        keep=loaded.keep_finished,
+        patience=loaded.patience,
     )
     secrets = {key.id: key.key.get_secret_value() for key in loaded.api_keys}
     desk = SlotDesk(
@@ -182,7 +183,7 @@ def build_generate() -> GenerateApp:
         patience=timedelta(seconds=loaded.slot_wait_seconds),
         known_keys=frozenset(secrets),
     )
-    upload_time, keep = timedelta(seconds=loaded.upload_seconds), loaded.keep_finished
+    upload_time = timedelta(seconds=loaded.upload_seconds)
     claims = Claims(
         documents=documents,
         bell=bell,
@@ -191,7 +192,7 @@ def build_generate() -> GenerateApp:
         lease=timedelta(seconds=loaded.lease_seconds),
         upload_time=upload_time,
         url_lifetime=loaded.url_lifetime,
-        keep=keep,
+        patience=loaded.patience,
         clock=clock,
         rng=rng,
     )
@@ -200,7 +201,9 @@ def build_generate() -> GenerateApp:
         bell=bell,
         preparer=preparer,
         claims=claims,
-        setbacks=Setbacks(documents=documents, bell=bell, claims=claims, desk=desk, keep=keep, clock=clock),
+        setbacks=Setbacks(
+            documents=documents, bell=bell, claims=claims, desk=desk, patience=loaded.patience, clock=clock
+        ),
         desk=desk,
         painter=GeminiPainter(
             base_url=loaded.gemini_base_url or None,
@@ -216,7 +219,7 @@ def build_generate() -> GenerateApp:
             uploader=uploader,
             upload_time=upload_time,
             url_lifetime=loaded.url_lifetime,
-            keep=keep,
+            patience=loaded.patience,
             clock=clock,
         ),
         secrets=secrets,
@@ -224,9 +227,10 @@ def build_generate() -> GenerateApp:
             format=loaded.picture_format, quality=loaded.picture_quality, max_edge=loaded.picture_max_edge
         ),
         encoder=ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1), thread_name_prefix="encode"),
+        call_time=timedelta(seconds=loaded.gemini_timeout_seconds),
         upload_time=upload_time,
         url_lifetime=loaded.url_lifetime,
-        keep=keep,
+        patience=loaded.patience,
         clock=clock,
     )
     return GenerateApp(settings=loaded, studio=studio, tokens=_tokens(loaded))
@@ -261,7 +265,7 @@ def build_complete() -> CompleteApp:
         },
         clock=clock,
     )
-    sweep = Sweep(documents=documents, bell=bell, settler=settler, clock=clock)
+    sweep = Sweep(documents=documents, bell=bell, settler=settler, patience=loaded.patience, clock=clock)
     return CompleteApp(settings=loaded, desk=desk, settler=settler, sweep=sweep, tokens=_tokens(loaded))
 
 
@@ -309,7 +313,7 @@ def build_settler(
 ) -> Settler:
     from shared.flow.settle import Settler
 
-    return Settler(documents=documents, bell=bell, keep=loaded.keep_finished, clock=clock, rng=rng)
+    return Settler(documents=documents, bell=bell, patience=loaded.patience, clock=clock, rng=rng)
 
 
 def _tokens(loaded: Settings) -> TaskTokens:

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from shared.adapters.webhook import parse_secret
+from shared.task import Patience
 
 
 class BadSetting(Exception):
@@ -138,6 +139,8 @@ class Settings(BaseModel):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", alias="LOG_LEVEL")
     task_deadline_seconds: int = Field(default=1800, ge=10, le=86_400, alias="TASK_DEADLINE_SECONDS")
     finished_days: int = Field(default=30, ge=1, le=3650, alias="KEEP_FINISHED_DAYS")
+    patience_factor: float = Field(default=1, gt=0, le=10, alias="PATIENCE")
+    """Scales the waits after which something is taken to be lost; rehearsals of disasters can't take hours."""
 
     @model_validator(mode="after")
     def _local_only(self) -> Self:
@@ -151,6 +154,8 @@ class Settings(BaseModel):
                     raise ValueError(f"{name} is for local use and refused when K_SERVICE is set")
             if self.jwks_url != "https://www.googleapis.com/oauth2/v3/certs":
                 raise ValueError("OIDC_JWKS_URL is for local use and refused when K_SERVICE is set")
+            if self.patience_factor != 1:
+                raise ValueError("PATIENCE is for local use and refused when K_SERVICE is set")
         return self
 
     @property
@@ -158,8 +163,8 @@ class Settings(BaseModel):
         return timedelta(seconds=self.task_deadline_seconds)
 
     @property
-    def keep_finished(self) -> timedelta:
-        return timedelta(days=self.finished_days)
+    def patience(self) -> Patience:
+        return Patience(keep=timedelta(days=self.finished_days)).scaled(self.patience_factor)
 
 
 class CosSettings(BaseModel):

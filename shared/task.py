@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Self
@@ -182,7 +182,6 @@ class Task:
             "createdAt": self.created_at,
             "updatedAt": self.updated_at,
             "deadline": self.deadline,
-            "checkAt": self.created_at + LOOK_AFTER,
             "promptCache": self.prompt_cache,
             "counted": self.counted,
             "expireAt": self.expire_at,
@@ -233,11 +232,32 @@ class Task:
 
 
 BULK_SHOTS: Final = 20
-LOOK_AFTER: Final = timedelta(minutes=5)
-"""A task that has not ended is looked at by the sweep at least this often."""
-SHOT_GRACE: Final = timedelta(seconds=90)
-"""A shot that nobody has claimed this long after it was due is woken again by the sweep."""
 MARKS: Final = ("processingStartedAt", "promptGeneratedAt", "imagesGeneratedAt", "uploadCompletedAt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long things are left alone before somebody takes them to be lost, and kept once they are finished."""
+
+    shot: timedelta = timedelta(seconds=90)
+    """A shot that nobody has claimed this long after it was due is woken again by the sweep."""
+    event: timedelta = timedelta(minutes=2)
+    """An event that nobody has published by then is published by the sweep."""
+    task: timedelta = timedelta(minutes=5)
+    """A task that has not ended is looked at by the sweep at least this often."""
+    preparation: timedelta = timedelta(seconds=90)
+    """A preparation that takes longer is taken to be dead, and another process begins again."""
+    keep: timedelta = timedelta(days=30)
+    """What is finished is deleted after that."""
+
+    def scaled(self, factor: float) -> Patience:
+        return replace(
+            self,
+            shot=self.shot * factor,
+            event=self.event * factor,
+            task=self.task * factor,
+            preparation=self.preparation * factor,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from google.cloud.firestore import DELETE_FIELD, ArrayRemove, ArrayUnion, Increment
@@ -12,11 +12,7 @@ from google.cloud.firestore_v1.field_path import FieldPath
 from shared.adapters.firestore import Document, Documents, Version, Write, create, update
 from shared.clock import unix_ms
 from shared.events import Event
-from shared.task import SHOT_GRACE, Claim, Result, Shot, Status, Task
-
-PUBLISH_GRACE: Final = timedelta(minutes=2)
-"""An event that nobody has published by then is published by the sweep."""
-
+from shared.task import Claim, Patience, Result, Shot, Status, Task
 
 DELIVERED: Final = "delivered"
 RETRYING: Final = "retrying"
@@ -35,8 +31,8 @@ def event_path(event_id: str) -> str:
     return f"events/{event_id}"
 
 
-def create_task(task: Task) -> Write:
-    return create(task_path(task.task_id), task.to_document())
+def create_task(task: Task, *, patience: Patience) -> Write:
+    return create(task_path(task.task_id), task.to_document() | {"checkAt": task.created_at + patience.task})
 
 
 def create_shot(task_id: str, shot: Shot, *, expire_at: datetime) -> Write:
@@ -44,15 +40,15 @@ def create_shot(task_id: str, shot: Shot, *, expire_at: datetime) -> Write:
     return create(shot_path(task_id, shot.index), shot.to_document() | {"expireAt": expire_at})
 
 
-def create_event(event: Event, *, keep: timedelta) -> Write:
+def create_event(event: Event, *, patience: Patience) -> Write:
     return create(
         event_path(event.event_id),
         {
             **event.envelope(),
-            "publishBy": event.timestamp + PUBLISH_GRACE,
+            "publishBy": event.timestamp + patience.event,
             "publishedAt": None,
             "deliveries": {},
-            "expireAt": event.timestamp + keep,
+            "expireAt": event.timestamp + patience.keep,
         },
     )
 
@@ -128,6 +124,7 @@ def put_back_shot(
     code: str,
     at: datetime,
     key_id: str,
+    patience: Patience,
 ) -> Write:
     """Processing → pending again, due at `at`, with one retry more for the code."""
     return update(
@@ -138,7 +135,7 @@ def put_back_shot(
             f"retries.{code}": Increment(1),
             "claim": DELETE_FIELD,
             "dueAt": at,
-            "enqueueAt": at + SHOT_GRACE,
+            "enqueueAt": at + patience.shot,
             "life": _step(error["timestamp"], "put_back", code=code, key=key_id, until=at),
         },
         version,
@@ -146,7 +143,15 @@ def put_back_shot(
 
 
 def stash_shot(
-    task_id: str, index: int, version: Version, *, path: str, reason: str, at: datetime, now: datetime
+    task_id: str,
+    index: int,
+    version: Version,
+    *,
+    path: str,
+    reason: str,
+    at: datetime,
+    now: datetime,
+    patience: Patience,
 ) -> Write:
     """Drawn, but not stored: the picture waits under `path` until storage takes it."""
     return update(
@@ -156,7 +161,7 @@ def stash_shot(
             "stash": path,
             "claim": DELETE_FIELD,
             "dueAt": at,
-            "enqueueAt": at + SHOT_GRACE,
+            "enqueueAt": at + patience.shot,
             "life": _step(now, "stashed", reason=reason),
         },
         version,
@@ -178,7 +183,13 @@ def cancel_shot(task_id: str, index: int, version: Version, *, now: datetime) ->
 
 
 def reopen_shot(
-    task_id: str, index: int, version: Version, *, replaced: dict[str, Any] | None, now: datetime
+    task_id: str,
+    index: int,
+    version: Version,
+    *,
+    replaced: dict[str, Any] | None,
+    now: datetime,
+    patience: Patience,
 ) -> Write:
     """Final → pending, with all its tries before it. `replaced`: the picture that is asked for anew."""
     fields: dict[str, Any] = {
@@ -190,7 +201,7 @@ def reopen_shot(
         "attempts": 0,
         "retries": {},
         "dueAt": now,
-        "enqueueAt": now + SHOT_GRACE,
+        "enqueueAt": now + patience.shot,
         "life": _step(now, "asked_again"),
     }
     if replaced is not None:

@@ -163,13 +163,15 @@ class GeminiPainter:
         sources: Sequence[SourcePhoto],
         aspect_ratio: str | None,
         payload: Mapping[str, Any],
+        within: timedelta | None = None,
     ) -> bytes:
-        """The picture as the model sent it, not yet decoded."""
+        """The picture as the model sent it, not yet decoded. `within`: less time than calls have anyway."""
         from google.genai import types
 
         config = self._config(read_payload(payload), api_key, aspect_ratio)
         photos = [types.Part.from_bytes(data=photo.data, mime_type=photo.mimeType) for photo in sources]
-        answer = await self._call(model, [prompt, *([GUIDANCE, *photos] if photos else [])], config)
+        timeout = min(within or self._timeout, self._timeout)
+        answer = await self._call(model, [prompt, *([GUIDANCE, *photos] if photos else [])], config, timeout)
         return _picture_in(answer)
 
     async def close(self) -> None:
@@ -177,13 +179,13 @@ class GeminiPainter:
             await self._http.aclose()
 
     async def _call(
-        self, model: str, contents: Any, config: types.GenerateContentConfig
+        self, model: str, contents: Any, config: types.GenerateContentConfig, timeout: timedelta
     ) -> types.GenerateContentResponse:
         from google.genai import errors
 
         failure: LookbookError
         try:
-            async with asyncio.timeout(self._timeout.total_seconds()):
+            async with asyncio.timeout(timeout.total_seconds()):
                 return await self._client.aio.models.generate_content(
                     model=model, contents=contents, config=config
                 )

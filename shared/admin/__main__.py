@@ -55,6 +55,7 @@ def _letters() -> Letters:
         settler=build_settler(loaded, documents, bell, clock, rng),
         task_deadline=loaded.task_deadline,
         limits=Limits(),
+        patience=loaded.patience,
         clock=clock,
         rng=rng,
     )

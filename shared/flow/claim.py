@@ -21,7 +21,14 @@ from shared.adapters.firestore import (
 )
 from shared.adapters.firestore_cache import begin_drawing, being_drawn_until, cache_path, kept_picture
 from shared.adapters.firestore_keys import begin_probe, domain_path, lease_slot, slot_path
-from shared.adapters.firestore_tasks import claim_shot, create_event, fail_shot, finish_shot, shot_path
+from shared.adapters.firestore_tasks import (
+    claim_shot,
+    create_event,
+    fail_shot,
+    finish_shot,
+    shot_path,
+    task_path,
+)
 from shared.cache import cache_key
 from shared.clock import Clock
 from shared.events import Event
@@ -30,7 +37,7 @@ from shared.flow.slots import NoSlotFree, SlotDesk
 from shared.ids import new_event_id, new_token
 from shared.keys import Slot
 from shared.logs import Log
-from shared.task import Claim, Result, Shot, Status
+from shared.task import Claim, Patience, Result, Shot, Status
 
 _SAME_PICTURE_LOOKS: Final = (2.0, 4.0, 8.0, 15.0)
 """Seconds between looks at a picture that another shot is drawing."""
@@ -86,7 +93,7 @@ class Claims:
     lease: timedelta
     upload_time: timedelta
     url_lifetime: timedelta
-    keep: timedelta
+    patience: Patience
     clock: Clock
     rng: random.Random
 
@@ -96,11 +103,15 @@ class Claims:
         while True:
             if self.clock.now() >= prepared.task.deadline:
                 return await self._give_up(
-                    wake, prepared, "DEADLINE_EXCEEDED", "the task's time was up before the shot's turn"
+                    wake,
+                    prepared,
+                    "DEADLINE_EXCEEDED",
+                    "the task's time was up before the shot's turn",
+                    at=self.clock.now(),
                 )
             if seen.attempts >= retry.MOST_ATTEMPTS:
                 return await self._give_up(
-                    wake, prepared, "UNKNOWN_ERROR", "the shot was begun too often without an end"
+                    wake, prepared, "UNKNOWN_ERROR", "the shot was begun too often without an end", at=None
                 )
             try:
                 task = prepared.task
@@ -268,7 +279,7 @@ class Claims:
         try:
             await self.documents.commit(
                 finish_shot(task.task_id, wake.index, version, result=result, timings={}),
-                create_event(event, keep=self.keep),
+                create_event(event, patience=self.patience),
             )
         except Conflict:
             return "superseded"
@@ -300,13 +311,16 @@ class Claims:
                 prepared,
                 "NO_AVAILABLE_API_KEYS",
                 "no API key becomes free before the task's deadline",
+                at=none.at,
             )
         spread = timedelta(seconds=self.rng.uniform(0.2, 2.0))
         await self.wake_again(wake, version=write_version(seen.version), at=none.at + spread)
         return "waiting_for_key"
 
-    async def _give_up(self, wake: ShotWake, prepared: Prepared, code: str, message: str) -> str:
-        """The shot ends without being claimed (again)."""
+    async def _give_up(
+        self, wake: ShotWake, prepared: Prepared, code: str, message: str, *, at: datetime | None
+    ) -> str:
+        """The shot ends without being claimed (again). `at`: when to look again should there be time after all."""
         task, now = prepared.task, self.clock.now()
         event = self.event(
             prepared,
@@ -314,17 +328,21 @@ class Claims:
             {"index": wake.index, "error": {"code": code, "message": message}},
         )
         error = {"code": code, "message": message, "timestamp": now}
-        (found,) = await self.documents.get(shot_path(task.task_id, wake.index))
-        if found is None:
+        found, whole = await self.documents.get(shot_path(task.task_id, wake.index), task_path(task.task_id))
+        if found is None or whole is None:
             return "over"
         shot = Shot.from_document(found.fields)
         word = await self._not_now(wake, prepared, shot, found)
         if word is not None:
             return word
+        if at is not None and whole.fields["deadline"] > max(at, task.deadline):
+            # Opened again since this process prepared it: its time is a new one.
+            await self.wake_again(wake, version=write_version(found.version), at=max(at, task.deadline))
+            return "opened_again"
         try:
             await self.documents.commit(
                 fail_shot(task.task_id, wake.index, found.version, error=error),
-                create_event(event, keep=self.keep),
+                create_event(event, patience=self.patience),
             )
         except Conflict:
             return "superseded"

@@ -26,7 +26,7 @@ from shared.flow.slots import SlotDesk
 from shared.flow.stash import Stash
 from shared.flow.upload import Uploader
 from shared.logs import Log
-from shared.task import Result
+from shared.task import Patience, Result
 
 log = Log("generate")
 
@@ -57,9 +57,11 @@ class Studio:
     style: PictureStyle
     encoder: Executor
     """Where pictures are encoded: with too few threads to keep the next call to Gemini from being made."""
+    call_time: timedelta
+    """The longest that a call may take, the claim before it included; less than the lease."""
     upload_time: timedelta
     url_lifetime: timedelta
-    keep: timedelta
+    patience: Patience
     clock: Clock
 
     async def draw(self, wake: ShotWake) -> str:
@@ -81,6 +83,10 @@ class Studio:
     async def _work(self, held: Held) -> str:
         task = held.prepared.task
         try:
+            # Counted from the claim: however long its Commit took, the lease outlives the call.
+            left = held.since + self.call_time - self.clock.now()
+            if left < self.call_time / 2:
+                raise TimedOut("the claim took so long that too little of its lease was left for a call")
             drawn = await self.painter.draw(
                 api_key=self.secrets[held.slot.key_id],
                 model=task.model,
@@ -88,6 +94,7 @@ class Studio:
                 sources=held.prepared.photos,
                 aspect_ratio=task.params.aspect_ratio,
                 payload=task.api_payload,
+                within=left,
             )
         except LookbookError as error:
             effects = self.setbacks.learn(held, error)
@@ -169,7 +176,7 @@ class Studio:
         timings = {"drawnAt": drawn_at, "storedAt": result.timestamp}
         writes = [
             finish_shot(task.task_id, held.index, held.version, result=result, timings=timings),
-            create_event(event, keep=self.keep),
+            create_event(event, patience=self.patience),
             *self._probe_worked(held),
         ]
         if held.cache_key is not None:

@@ -33,11 +33,11 @@ from shared.images import SourcePhoto
 from shared.logs import Log
 from shared.prompts.compose import compose
 from shared.prompts.director import Actions, actions_without_director, director_messages, read_actions
-from shared.task import Plan, PlanState, Source, Status, Task
+from shared.task import Patience, Plan, PlanState, Source, Status, Task
 
-BUDGET: Final = timedelta(seconds=90)
-"""A preparation that takes longer is taken to be dead, and another process begins again."""
 MOST_ATTEMPTS: Final = 4
+_SHARE: Final = 5 / 6
+"""How much of its time a preparation may use, so that it is over before another process begins again."""
 _LOOK_AGAIN: Final = (0.25, 0.5, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0)
 """Seconds between looks at a task that another process prepares."""
 _KEEP_PREPARED: Final = 32
@@ -85,7 +85,7 @@ class Preparer:
         settler: Settler,
         clock: Clock,
         rng: random.Random,
-        keep: timedelta,
+        patience: Patience,
     ) -> None:
         self._documents = documents
         self._bell = bell
@@ -97,7 +97,7 @@ class Preparer:
         self._settler = settler
         self._clock = clock
         self._rng = rng
-        self._keep = keep
+        self._patience = patience
         self._prepared: OrderedDict[str, Prepared] = OrderedDict()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
@@ -122,7 +122,7 @@ class Preparer:
             if document is None:
                 raise TaskIsOver(task_id)
             task = Task.from_document(document.fields)
-            if task.status.is_final or task.cancelled_at is not None:
+            if _is_over(task):
                 raise TaskIsOver(task_id)
             now = self._clock.now()
             if task.plan.state is PlanState.READY:
@@ -148,7 +148,7 @@ class Preparer:
             "plan": {
                 "state": PlanState.PREPARING.value,
                 "token": token,
-                "until": now + BUDGET,
+                "until": now + self._patience.preparation,
                 "attempts": task.plan.attempts + 1,
             },
             "updatedAt": now,
@@ -167,7 +167,7 @@ class Preparer:
     async def _prepare(self, task: Task, version: Version, token: str) -> Prepared:
         attempt = task.plan.attempts + 1
         try:
-            async with asyncio.timeout((BUDGET - timedelta(seconds=15)).total_seconds()):
+            async with asyncio.timeout((self._patience.preparation * _SHARE).total_seconds()):
                 photos, (actions, director) = await asyncio.gather(self._fetch_all(task), self._direct(task))
                 sources = await self._keep_all(task, photos)
         except Terminal as error:
@@ -200,15 +200,21 @@ class Preparer:
             "updatedAt": now,
         }
         told = list(self._tell_of(task, sources, now))
-        try:
-            await self._documents.commit(
-                update_task(task.task_id, fields, version),
-                *(create_event(event, keep=self._keep) for event in told),
-            )
-        except Conflict:
-            (document,) = await self._documents.get(task_path(task.task_id))
-            if document is None or document.fields["plan"].get("token") != token:
-                raise NotYet(now + timedelta(seconds=1)) from None
+        events_written = [create_event(event, patience=self._patience) for event in told]
+        while True:
+            try:
+                await self._documents.commit(update_task(task.task_id, fields, version), *events_written)
+            except Conflict:
+                (document,) = await self._documents.get(task_path(task.task_id))
+                if document is None or _is_over(found := Task.from_document(document.fields)):
+                    raise TaskIsOver(task.task_id) from None
+                if found.plan.token != token:
+                    raise NotYet(now + timedelta(seconds=1)) from None
+                if found.plan.state is not PlanState.READY:
+                    # Ours still, and not the plan has changed: the sweep looked at the task, or somebody did.
+                    version = document.version
+                    continue
+            break
         await self._bell.ring([self._bell.events(task.task_id, told)])
         log.info(
             "task.prepared",
@@ -356,6 +362,10 @@ class Preparer:
             return
         log.warning("task.not_prepared", task_id=task.task_id, code=error.code, reason=error.message)
         await self._settler.settle(task.task_id)
+
+
+def _is_over(task: Task) -> bool:
+    return task.status.is_final or task.cancelled_at is not None
 
 
 async def _outcome(job: Any) -> SourcePhoto | LookbookError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from shared import events, retry
@@ -12,14 +11,14 @@ from shared.adapters.cloud_tasks import Bell
 from shared.adapters.firestore import Conflict, Documents, Write
 from shared.adapters.firestore_cache import end_drawing
 from shared.adapters.firestore_keys import cool_domain, count_key_error, disable_key, end_probe
-from shared.adapters.firestore_tasks import create_event, fail_shot, put_back_shot, shot_path
+from shared.adapters.firestore_tasks import create_event, fail_shot, put_back_shot, shot_path, task_path
 from shared.clock import Clock
 from shared.errors import LookbookError, TimedOut
 from shared.flow.claim import Claims, Held
 from shared.flow.slots import SlotDesk
 from shared.logs import Log
 from shared.retry import GiveUp, KeyEffect, Retry
-from shared.task import Shot
+from shared.task import Patience, Shot
 
 log = Log("generate")
 
@@ -30,7 +29,7 @@ class Setbacks:
     bell: Bell
     claims: Claims
     desk: SlotDesk
-    keep: timedelta
+    patience: Patience
     clock: Clock
 
     def learn(self, held: Held, error: LookbookError) -> list[Write]:
@@ -83,8 +82,8 @@ class Setbacks:
         `key_failed`: it was the drawing that failed, so that another key may do better at once.
         """
         task = held.prepared.task
-        (found,) = await self.documents.get(shot_path(task.task_id, held.index))
-        if found is None:
+        found, whole = await self.documents.get(shot_path(task.task_id, held.index), task_path(task.task_id))
+        if found is None or whole is None:
             return "over"
         shot = Shot.from_document(found.fields)
         writes = list(effects)
@@ -95,7 +94,8 @@ class Setbacks:
             retries=shot.retries,
             attempts=shot.attempts,
             now=self.clock.now(),
-            deadline=task.deadline,
+            # Not the one in memory: a task that was opened again has a new one.
+            deadline=whole.fields["deadline"],
             other_domain_free=key_failed and self.desk.has_other_domain(held.slot.quota_domain, task.model),
             keys_left=self.desk.has_other_key(held.slot.key_id),
         )
@@ -121,6 +121,7 @@ class Setbacks:
             code=error.code,
             at=decision.at,
             key_id=held.slot.key_id,
+            patience=self.patience,
         )
         try:
             versions = await self.documents.commit(put_back, *writes)
@@ -146,7 +147,7 @@ class Setbacks:
         )
         failed = fail_shot(task.task_id, held.index, held.version, error=record, key_id=held.slot.key_id)
         try:
-            await self.documents.commit(failed, create_event(event, keep=self.keep), *writes)
+            await self.documents.commit(failed, create_event(event, patience=self.patience), *writes)
         except Conflict:
             return await self._superseded(held, writes)
         await self.bell.ring([self.bell.events(task.task_id, [event])])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from google.cloud.firestore import DELETE_FIELD
@@ -30,7 +30,7 @@ from shared.events import Event
 from shared.ids import new_event_id
 from shared.logs import Log
 from shared.metrics import marks_of, task_metrics
-from shared.task import LOOK_AFTER, Shot, Status, Task, final_status
+from shared.task import Patience, Shot, Status, Task, final_status
 
 _TRIES: Final = 8
 DEADLINE: Final = "DEADLINE_EXCEEDED"
@@ -50,7 +50,7 @@ _EVENT_OF: Final = {
 class Settler:
     documents: Documents
     bell: Bell
-    keep: timedelta
+    patience: Patience
     clock: Clock
     rng: random.Random
 
@@ -90,7 +90,7 @@ class Settler:
                     await self._look_again(task, document, max(busy))
                     return task.status.value
             else:
-                await self._look_again(task, document, min(task.deadline, now + LOOK_AFTER))
+                await self._look_again(task, document, min(task.deadline, now + self.patience.task))
                 return task.status.value
         return "contended"
 
@@ -110,7 +110,7 @@ class Settler:
             try:
                 await self.documents.commit(
                     fail_shot(task.task_id, shot.index, version, error=error),
-                    create_event(event, keep=self.keep),
+                    create_event(event, patience=self.patience),
                 )
             except Conflict:
                 continue
@@ -161,7 +161,10 @@ class Settler:
             "updatedAt": now,
             **marks_of(shots),
         }
-        writes = [update_task(task.task_id, fields, document.version), create_event(event, keep=self.keep)]
+        writes = [
+            update_task(task.task_id, fields, document.version),
+            create_event(event, patience=self.patience),
+        ]
         if task.counted:
             writes.append(task_closed(task.user_id, now=now))
         try:

@@ -23,7 +23,7 @@ from shared.flow.prepare import Prepared
 from shared.flow.upload import Uploader
 from shared.images import Picture
 from shared.logs import Log
-from shared.task import Result, Shot
+from shared.task import Patience, Result, Shot
 
 _LARGEST: Final = 900_000
 """Bytes; a document may have 1 MiB."""
@@ -45,7 +45,7 @@ class Stash:
     uploader: Uploader
     upload_time: timedelta
     url_lifetime: timedelta
-    keep: timedelta
+    patience: Patience
     clock: Clock
 
     async def put(
@@ -69,7 +69,14 @@ class Stash:
             "expireAt": task.expire_at,
         }
         put_back = stash_shot(
-            task.task_id, held.index, held.version, path=path, reason=error.message, at=at, now=now
+            task.task_id,
+            held.index,
+            held.version,
+            path=path,
+            reason=error.message,
+            at=at,
+            now=now,
+            patience=self.patience,
         )
         try:
             versions = await self.documents.commit(put_back, create(path, fields), *effects)
@@ -122,7 +129,7 @@ class Stash:
         try:
             await self.documents.commit(
                 finish_shot(task.task_id, shot.index, found.version, result=result, timings=timings),
-                create_event(event, keep=self.keep),
+                create_event(event, patience=self.patience),
                 delete(kept.path),
             )
         except Conflict:

@@ -36,7 +36,7 @@ from shared.events import Event
 from shared.ids import digest, new_event_id, new_task_id
 from shared.logs import Log
 from shared.problems import Problem
-from shared.task import SHOT_GRACE, Params, Shot, Status, Task
+from shared.task import Params, Patience, Shot, Status, Task
 
 _IDEMPOTENCY_LIFE: Final = timedelta(hours=24)
 _TRIES: Final = 40
@@ -89,7 +89,7 @@ class Reception:
     default_callback_url: str
     task_deadline: timedelta
     limits: Limits
-    keep: timedelta
+    patience: Patience
     clock: Clock
     rng: random.Random
     _turns: weakref.WeakValueDictionary[str, asyncio.Lock] = field(
@@ -117,9 +117,12 @@ class Reception:
             task = self._task(request, user_id, trace_id, idempotency_key, now)
             event = _created(task, new_event_id(self.rng))
             writes = [
-                create_task(task),
-                *(create_shot(task.task_id, shot, expire_at=task.expire_at) for shot in _shots(task)),
-                create_event(event, keep=self.keep),
+                create_task(task, patience=self.patience),
+                *(
+                    create_shot(task.task_id, shot, expire_at=task.expire_at)
+                    for shot in _shots(task, self.patience)
+                ),
+                create_event(event, patience=self.patience),
                 *memory.write(task.task_id, request.fingerprint(), now),
             ]
             refusal: Problem | None = None
@@ -183,7 +186,7 @@ class Reception:
             created_at=now,
             updated_at=now,
             deadline=now + self.task_deadline,
-            expire_at=now + self.keep,
+            expire_at=now + self.patience.keep,
         )
 
     async def _wake(self, task: Task, shot_versions: Sequence[Version], event: Event) -> None:
@@ -232,13 +235,13 @@ class _Memory:
         return [update(self.path, fields, self.expired)]
 
 
-def _shots(task: Task) -> list[Shot]:
+def _shots(task: Task, patience: Patience) -> list[Shot]:
     return [
         Shot(
             index=number,
             status=Status.PENDING,
             due_at=task.created_at,
-            enqueue_at=task.created_at + SHOT_GRACE,
+            enqueue_at=task.created_at + patience.shot,
         )
         for number in range(task.total)
     ]

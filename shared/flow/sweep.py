@@ -19,7 +19,7 @@ from shared.adapters.firestore_tasks import look_later, overdue, task_path
 from shared.clock import Clock
 from shared.flow.settle import Settler
 from shared.logs import Log
-from shared.task import SHOT_GRACE, Shot, Task
+from shared.task import Patience, Shot, Task
 
 MOST: Final = 200
 _MOST_DOUBLINGS: Final = 4
@@ -33,6 +33,7 @@ class Sweep:
     documents: Documents
     bell: Bell
     settler: Settler
+    patience: Patience
     clock: Clock
 
     async def run(self) -> dict[str, int]:
@@ -66,7 +67,7 @@ class Sweep:
                 continue
             shot = Shot.from_document(document.fields)
             sweeps = int(document.fields.get("sweeps", 0))
-            at = now + SHOT_GRACE * 2 ** min(sweeps, _MOST_DOUBLINGS)
+            at = now + self.patience.shot * 2 ** min(sweeps, _MOST_DOUBLINGS)
             try:
                 (version,) = await self.documents.commit(
                     look_later(task_id, shot.index, document.version, at=at, now=now)

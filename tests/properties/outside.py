@@ -33,7 +33,7 @@ from shared.errors import (
 from shared.flow.complete import Delivered, News, NotDelivered
 from tests.properties.virtual_clock import VirtualClock
 
-CALL_TIMEOUT: Final = timedelta(seconds=120)
+CALL_TIME: Final = timedelta(seconds=120)
 OUTCOMES: Final[dict[str, Callable[[], LookbookError] | None]] = {
     "picture": None,
     "limited": RateLimitExceeded,
@@ -115,7 +115,7 @@ class Painter:
         self._begun = begun
         self.calls: list[Call] = []
 
-    async def draw(self, *, api_key: str, model: str, **_: Any) -> bytes:
+    async def draw(self, *, api_key: str, model: str, within: timedelta, **_: Any) -> bytes:
         answer = self._answers.popleft() if self._answers else Answer()
         job = JOB.get()
         assert job is not None
@@ -126,7 +126,7 @@ class Painter:
         CALL.set(call)
         self.calls.append(call)
         self._begun(call)
-        await self._clock.sleep(CALL_TIMEOUT.total_seconds() if hangs else answer.seconds)
+        await self._clock.sleep(within.total_seconds() if hangs else answer.seconds)
         error = OUTCOMES[answer.outcome]
         if error is not None:
             raise error()

@@ -33,17 +33,18 @@ from shared.flow.submit import Limits, Reception
 from shared.flow.subscribers import tag_indexer
 from shared.flow.sweep import Sweep
 from shared.flow.upload import Uploader
-from tests.properties.outside import JOB, Fetcher, Job, Painter, Receiver, Store
+from shared.task import Patience
+from tests.properties.outside import CALL_TIME, JOB, Fetcher, Job, Painter, Receiver, Store
 from tests.properties.stage import OWNER, Stage
 from tests.properties.virtual_clock import MORNING, VirtualClock
 
 T = TypeVar("T")
 
 MODEL: Final = "flash"
-KEEP: Final = timedelta(days=30)
+PATIENCE: Final = Patience()
 URL_LIFETIME: Final = timedelta(days=7)
 UPLOAD_TIME: Final = timedelta(seconds=60)
-PATIENCE: Final = timedelta(seconds=6)
+SLOT_WAIT: Final = timedelta(seconds=6)
 TASK_DEADLINE: Final = timedelta(minutes=30)
 LIMITS: Final = Limits(open_tasks=1000, pictures_per_day=100_000)
 
@@ -152,7 +153,7 @@ class Process:
             audience="lookbook",
         )
         self.settler = Settler(
-            documents=self.documents, bell=self.bell, keep=KEEP, clock=self.around.clock, rng=self.rng
+            documents=self.documents, bell=self.bell, patience=PATIENCE, clock=self.around.clock, rng=self.rng
         )
 
     def spawn(self, job: Job, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -183,7 +184,7 @@ class Entry(Process):
             default_callback_url="",
             task_deadline=TASK_DEADLINE,
             limits=LIMITS,
-            keep=KEEP,
+            patience=PATIENCE,
             clock=self.around.clock,
             rng=self.rng,
         )
@@ -193,6 +194,7 @@ class Entry(Process):
             settler=self.settler,
             task_deadline=TASK_DEADLINE,
             limits=LIMITS,
+            patience=PATIENCE,
             clock=self.around.clock,
             rng=self.rng,
         )
@@ -218,10 +220,10 @@ class Generate(Process):
             settler=self.settler,
             clock=clock,
             rng=self.rng,
-            keep=KEEP,
+            patience=PATIENCE,
         )
         desk = around.variant.desk(
-            self.documents, clock=clock, rng=self.rng, patience=PATIENCE, known_keys=frozenset(around.keys)
+            self.documents, clock=clock, rng=self.rng, patience=SLOT_WAIT, known_keys=frozenset(around.keys)
         )
         claims = Claims(
             documents=self.documents,
@@ -231,7 +233,7 @@ class Generate(Process):
             lease=around.variant.lease,
             upload_time=UPLOAD_TIME,
             url_lifetime=URL_LIFETIME,
-            keep=KEEP,
+            patience=PATIENCE,
             clock=clock,
             rng=self.rng,
         )
@@ -241,7 +243,12 @@ class Generate(Process):
             preparer=preparer,
             claims=claims,
             setbacks=Setbacks(
-                documents=self.documents, bell=self.bell, claims=claims, desk=desk, keep=KEEP, clock=clock
+                documents=self.documents,
+                bell=self.bell,
+                claims=claims,
+                desk=desk,
+                patience=PATIENCE,
+                clock=clock,
             ),
             desk=desk,
             painter=cast(Any, around.painter),
@@ -255,15 +262,16 @@ class Generate(Process):
                 uploader=uploader,
                 upload_time=UPLOAD_TIME,
                 url_lifetime=URL_LIFETIME,
-                keep=KEEP,
+                patience=PATIENCE,
                 clock=clock,
             ),
             secrets={key: key for key in around.keys},
             style=PictureStyle(format="jpeg", quality=80, max_edge=256),
             encoder=around.stage.inline,
+            call_time=CALL_TIME,
             upload_time=UPLOAD_TIME,
             url_lifetime=URL_LIFETIME,
-            keep=KEEP,
+            patience=PATIENCE,
             clock=clock,
         )
 
@@ -298,7 +306,11 @@ class Complete(Process):
             clock=self.around.clock,
         )
         self.sweep = Sweep(
-            documents=self.documents, bell=self.bell, settler=self.settler, clock=self.around.clock
+            documents=self.documents,
+            bell=self.bell,
+            settler=self.settler,
+            patience=PATIENCE,
+            clock=self.around.clock,
         )
 
     async def handle(self, body: dict[str, Any]) -> str:
