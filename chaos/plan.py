@@ -21,6 +21,8 @@ ChangeKind = Literal["cancel", "retry", "regenerate"]
 
 _SIZES: Final = (1, 1, 1, 2, 3, 4, 6, 9, 12, 24)
 _LONGEST_SPELL: Final = 4.0
+CLOCK_MARGIN: Final = 0.9
+"""Seconds that two clocks may differ: less than a lease lasts longer than the call that it is for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,15 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Jump:
+    """The clocks of `generate`'s workers jump."""
+
+    at: float
+    by: tuple[float, ...]
+    """How far each is from the truth afterwards, in seconds; who comes later has the right time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     at: float
     kind: ChangeKind
@@ -71,6 +82,7 @@ class Plan:
     spells: tuple[Spell, ...]
     deaths: tuple[Death, ...]
     changes: tuple[Change, ...]
+    jumps: tuple[Jump, ...] = ()
 
     @property
     def shots(self) -> int:
@@ -87,6 +99,7 @@ def draw_plan(*, seed: int, shots: int, seconds: float, keys: Sequence[Key]) -> 
         spells=_spells(rng, seconds, keys),
         deaths=_deaths(rng, seconds),
         changes=_changes(rng, seconds, orders),
+        jumps=_jumps(rng, seconds),
     )
 
 
@@ -118,6 +131,13 @@ def _deaths(rng: random.Random, seconds: float) -> tuple[Death, ...]:
         for victim in victims
     ]
     return tuple(sorted(deaths, key=lambda death: death.at))
+
+
+def _jumps(rng: random.Random, seconds: float) -> tuple[Jump, ...]:
+    """About one in five seconds."""
+    times = sorted(rng.uniform(0, seconds) for _ in range(max(2, round(seconds / 5))))
+    farthest = CLOCK_MARGIN / 2
+    return tuple(Jump(at=at, by=tuple(rng.uniform(-farthest, farthest) for _ in range(2))) for at in times)
 
 
 def _changes(rng: random.Random, seconds: float, orders: Sequence[Order]) -> tuple[Change, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -17,7 +18,7 @@ import httpx2
 import psutil
 
 from chaos.books import Books, Limits, Reader
-from chaos.plan import Change, Death, Order, Plan, Spell
+from chaos.plan import Change, Death, Jump, Order, Plan, Spell
 from localcloud.environment import Key
 from localcloud.faults import Rule
 from localcloud.services import ServiceName
@@ -33,6 +34,7 @@ _SETTINGS: Final = {
     "CALLBACK_TIMEOUT_SECONDS": "2",
 }
 _POST_TRIES: Final = 60
+_CLOCKS: Final = Path(__file__).parent / "clocks"
 
 Say = Callable[[str], None]
 
@@ -55,6 +57,11 @@ class Weather:
     believed: Sequence[Key] | None = None
     """What the functions are told about the keys, if it isn't true: for proving that the checks see it."""
 
+    @property
+    def clocks(self) -> Path:
+        """Which process has which time."""
+        return self.state / "clocks.json"
+
     def options(self) -> Options:
         told = self.believed or self.keys
         return Options(
@@ -64,8 +71,10 @@ class Weather:
             generate_workers=2,
             sweep_seconds=1,
             state=self.state,
+            source=_CLOCKS,
             extra={
                 **_SETTINGS,
+                "STORM_CLOCKS": str(self.clocks),
                 "PATIENCE": f"{self.patience:g}",
                 "TASK_DEADLINE_SECONDS": str(self.deadline),
             },
@@ -95,10 +104,11 @@ class Diary:
 
 async def weather(plan: Plan, how: Weather, say: Say) -> Books:
     """The whole storm, from an empty system to the books."""
+    _set(how.clocks, {})
     async with Supervisor(how.options()) as system:
         reader = Reader(system.addresses, system.http)
         diary = Diary(say)
-        await Storm(system, plan, diary).rage()
+        await Storm(system, plan, diary, how.clocks).rage()
         await _calm(system, reader, diary, how.calm)
         return await reader.read(
             limits=how.limits(),
@@ -124,10 +134,11 @@ async def _calm(system: Supervisor, reader: Reader, diary: Diary, seconds: float
 
 
 class Storm:
-    def __init__(self, system: Supervisor, plan: Plan, diary: Diary) -> None:
+    def __init__(self, system: Supervisor, plan: Plan, diary: Diary, clocks: Path) -> None:
         self._system = system
         self._plan = plan
         self._diary = diary
+        self._clocks = clocks
         self._http = httpx2.AsyncClient(trust_env=False, timeout=15)
         self._active: dict[ServiceName, list[tuple[Rule, ...]]] = {}
         self._rules = asyncio.Lock()
@@ -142,6 +153,7 @@ class Storm:
             *((order.at, partial(self._place, number, order)) for number, order in enumerate(plan.orders)),
             *((spell.at, partial(self._cast, spell)) for spell in plan.spells),
             *((death.at, partial(self._kill, death)) for death in plan.deaths),
+            *((jump.at, partial(self._jump, jump)) for jump in plan.jumps),
             *((change.at, partial(self._ask, change)) for change in plan.changes),
             (plan.seconds, self._clear),
         ]
@@ -188,12 +200,22 @@ class Storm:
     async def _kill_worker(self) -> None:
         """One worker alone: the others go on, and the master starts a new one."""
         async with self._lives["generate"]:
-            (master,) = psutil.Process(self._system.pids["generate"]).children()
-            worker = min(master.children(), key=lambda process: process.create_time())
+            worker = self._workers()[0]
             self._diary.note("kill -9 one worker of generate")
             begun = datetime.now(UTC)
             os.kill(worker.pid, signal.SIGKILL)
             self._diary.crashes.append((begun, datetime.now(UTC)))
+
+    def _workers(self) -> list[psutil.Process]:
+        """Of `generate`, the oldest first."""
+        (master,) = psutil.Process(self._system.pids["generate"]).children()
+        return sorted(master.children(), key=lambda process: process.create_time())
+
+    async def _jump(self, jump: Jump) -> None:
+        async with self._lives["generate"]:
+            wrong = {worker.pid: by for worker, by in zip(self._workers(), jump.by, strict=False)}
+            self._diary.note("clocks of generate: " + ", ".join(f"{by:+.1f} s" for by in wrong.values()))
+            _set(self._clocks, wrong)
 
     async def _place(self, number: int, order: Order) -> None:
         """Asks until there is an answer, as a client with an idempotency key may."""
@@ -238,6 +260,13 @@ class Storm:
                 return answer
             await asyncio.sleep(0.3)
         raise AssertionError(f"{url}: no answer in {_POST_TRIES} tries")
+
+
+def _set(clocks: Path, wrong: dict[int, float]) -> None:
+    """At once: nobody reads half of it."""
+    new = clocks.with_suffix(".new")
+    new.write_text(json.dumps(wrong))
+    new.replace(clocks)
 
 
 async def _after(seconds: float, job: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -36,7 +36,8 @@ def main() -> int:
     plan = draw_plan(seed=asked.seed, shots=asked.shots, seconds=asked.seconds, keys=keys)
     print(
         f"seed {plan.seed}: {plan.shots} shots in {len(plan.orders)} tasks, {len(plan.spells)} spells, "
-        f"{len(plan.deaths)} deaths, {len(plan.changes)} changes in {plan.seconds:g} s",
+        f"{len(plan.deaths)} deaths, {len(plan.jumps)} jumps of clocks, {len(plan.changes)} changes "
+        f"in {plan.seconds:g} s",
         flush=True,
     )
     state = Path(tempfile.mkdtemp(prefix="lookbook-chaos-"))

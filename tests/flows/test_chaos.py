@@ -38,6 +38,7 @@ async def test_after_a_storm_nothing_is_lost_nothing_paid_twice_and_everybody_wa
     )
     assert violations(books) == {}, "\n".join(diary)
     assert len(books.crashes) >= 2
+    assert any("clocks of generate" in line for line in diary)
     assert sum(len(shots) for shots in books.shots.values()) == 70
 
 
