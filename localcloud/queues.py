@@ -50,16 +50,24 @@ async def pause_queues(address: str) -> None:
 
 
 async def call_sweep(address: str, complete_url: str) -> None:
-    """One tick of the scheduler: a Cloud Task, because that signs its token as the scheduler would."""
+    """One tick of the scheduler."""
+    await call_once(address, f"{complete_url}/sweep")
+
+
+async def call_once(address: str, url: str, body: bytes = b"") -> str:
+    """A call of a function, as a Cloud Task, because that signs its token; the task's name."""
     async with tasks_client(address) as client:
-        await client.create_task(
+        task = await client.create_task(
             parent=client.queue_path(PROJECT, LOCATION, SWEEP_QUEUE),
             task=tasks_v2.Task(
                 http_request=tasks_v2.HttpRequest(
                     http_method=tasks_v2.HttpMethod.POST,
-                    url=f"{complete_url}/sweep",
+                    url=url,
+                    headers={"content-type": "application/json"} if body else {},
+                    body=body,
                     oidc_token=tasks_v2.OidcToken(service_account_email=SERVICE_ACCOUNT, audience=AUDIENCE),
                 )
             ),
             timeout=10,
         )
+        return task.name

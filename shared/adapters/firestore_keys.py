@@ -68,7 +68,7 @@ def cool_domain(
         "updatedAt": now,
     }
     if probe is not None:
-        fields["probe"] = {model: {probe: DELETE_FIELD}}
+        fields["probes"] = {model: {probe: DELETE_FIELD}}
     if is_new:
         fields["hits"] = {model: Increment(1)}
     return [merge(domain_path(quota_domain), fields), *count_key_error(key_id, now=now)]
@@ -83,12 +83,12 @@ def cool_by_hand(quota_domain: str, *, model: str, until: datetime, now: datetim
 
 def begin_probe(quota_domain: str, version: Version, *, model: str, token: str, until: datetime) -> Write:
     """One call is let through to a domain that has cooled; fenced, so that it is one in the whole fleet."""
-    return update(domain_path(quota_domain), {_path("probe", model): {token: unix_ms(until)}}, version)
+    return update(domain_path(quota_domain), {_path("probes", model): {token: unix_ms(until)}}, version)
 
 
 def end_probe(quota_domain: str, *, model: str, token: str, worked: bool) -> Write:
     """Takes away its own mark only: the domain may have cooled again since, and be tried by another."""
-    fields: dict[str, Any] = {_path("probe", model, token): DELETE_FIELD}
+    fields: dict[str, Any] = {_path("probes", model, token): DELETE_FIELD}
     if worked:
         fields[_path("hits", model)] = 0
     return update(domain_path(quota_domain), fields)
@@ -141,7 +141,7 @@ async def read_pool(documents: Documents) -> PoolView:
 
 def read_health(document: Document) -> dict[str, Health]:
     """By model."""
-    cooling, hits, probes = (document.fields.get(name, {}) for name in ("coolUntil", "hits", "probe"))
+    cooling, hits, probes = (document.fields.get(name, {}) for name in ("coolUntil", "hits", "probes"))
     return {
         model: Health(
             cool_until=_moment(cooling.get(model)),
@@ -222,7 +222,7 @@ def sync_writes(
 
 
 def stop_cooling(quota_domain: str, model: str) -> Write:
-    fields = {_path(name, model): DELETE_FIELD for name in ("coolUntil", "hits", "probe")}
+    fields = {_path(name, model): DELETE_FIELD for name in ("coolUntil", "hits", "probes")}
     return update(domain_path(quota_domain), fields)
 
 

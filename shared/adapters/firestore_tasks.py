@@ -223,25 +223,52 @@ def update_task(task_id: str, fields: dict[str, Any], version: Version | None) -
 
 
 def event_published(event_id: str, *, now: datetime, deliveries: dict[str, dict[str, Any]]) -> Write:
-    """How each subscriber's first try went. Who has not got it yet is named, so that it can be found."""
+    """Every subscriber has taken it, which nothing that happens later can change."""
     return update(
         event_path(event_id),
         {
             "publishedAt": now,
             "publishBy": DELETE_FIELD,
-            "undelivered": [name for name, state in deliveries.items() if state["state"] != DELIVERED],
+            "undelivered": ArrayRemove(list(deliveries)),
             **{_delivery(name): state for name, state in deliveries.items()},
         },
     )
 
 
-def event_tried(event_id: str, subscriber: str, *, now: datetime, outcome: dict[str, Any]) -> Write:
-    """How a further try for one subscriber went."""
+def event_published_in_part(
+    event: Document, *, now: datetime, deliveries: dict[str, dict[str, Any]]
+) -> Write:
+    """How each subscriber's first try went, unless it has been tried before: a later try knows better.
+
+    Who has not got it yet is named, so that it can be found.
+    """
+    known: dict[str, dict[str, Any]] = event.fields.get("deliveries", {})
+    told = {
+        name: state
+        for name, state in deliveries.items()
+        if name not in known or (state["state"] == DELIVERED != known[name]["state"])
+    }
+    return update(
+        event_path(event.id),
+        {
+            "publishedAt": event.fields.get("publishedAt") or now,
+            "publishBy": DELETE_FIELD,
+            "undelivered": [n for n, state in {**known, **told}.items() if state["state"] != DELIVERED],
+            **{_delivery(name): state for name, state in told.items()},
+        },
+        event.version,
+    )
+
+
+def event_tried(
+    event_id: str, subscriber: str, version: Version | None, *, now: datetime, outcome: dict[str, Any]
+) -> Write:
+    """How a further try for one subscriber went. A failure needs the version: it must not hide a success."""
     changed = {**outcome, "at": now, "tries": Increment(1)}
     fields = {_delivery(subscriber, name): value for name, value in changed.items()}
-    if outcome["state"] == DELIVERED:
-        fields["undelivered"] = ArrayRemove([subscriber])
-    return update(event_path(event_id), fields)
+    change = ArrayRemove if outcome["state"] == DELIVERED else ArrayUnion
+    fields["undelivered"] = change([subscriber])
+    return update(event_path(event_id), fields, version)
 
 
 def _delivery(*names: str) -> str:

@@ -22,6 +22,7 @@ from shared.adapters.firestore_tasks import (
     RETRYING,
     event_path,
     event_published,
+    event_published_in_part,
     event_tried,
     tally,
     task_path,
@@ -36,6 +37,7 @@ TRIED_FOR: Final = timedelta(hours=36)
 """After that an event that nobody took is a dead letter: `python -m shared.admin callbacks list|redrive`."""
 _FIRST_RETRY: Final = timedelta(seconds=2)
 _KNOWN_TASKS: Final = 512
+_RECORD_TRIES: Final = 5
 
 log = Log("complete")
 
@@ -64,6 +66,8 @@ class Delivered:
 
 Subscriber = Callable[[News], Awaitable[Delivered]]
 """Delivers one event, or raises `NotDelivered`."""
+Deliveries = dict[str, dict[str, dict[str, Any]]]
+"""Event id → subscriber → how its try went."""
 
 
 class Desk:
@@ -131,9 +135,15 @@ class Desk:
         if outcome["state"] == RETRYING and self._clock.now() - event.timestamp > TRIED_FOR:
             outcome["state"] = DEAD
             log.error("delivery.dead", subscriber=subscriber, task_id=task_id, event_id=event_id, **outcome)
-        tried = event_tried(event_id, subscriber, now=self._clock.now(), outcome=outcome)
-        await self._documents.commit(tried, *writes)
-        if outcome["state"] == RETRYING:
+        is_retrying = outcome["state"] == RETRYING
+        version = None if outcome["state"] == DELIVERED else document.version
+        tried = event_tried(event_id, subscriber, version, now=self._clock.now(), outcome=outcome)
+        try:
+            await self._documents.commit(tried, *writes)
+        except Conflict:
+            # Somebody else has tried meanwhile; the next try looks at how that went.
+            is_retrying = version is not None
+        if is_retrying:
             raise NotDelivered(str(outcome["reason"]))
 
     async def _task(self, task_id: str) -> Task | None:
@@ -162,7 +172,7 @@ class Desk:
             *(self._try(name, News(event=event, task=task, completed=completed)) for event, name in jobs)
         )
         now = self._clock.now()
-        deliveries: dict[str, dict[str, dict[str, Any]]] = {event.event_id: {} for event in told}
+        deliveries: Deliveries = {event.event_id: {} for event in told}
         again: list[Wake] = []
         writes: list[Write] = []
         for (event, name), (outcome, more) in zip(jobs, outcomes, strict=True):
@@ -175,6 +185,9 @@ class Desk:
                     )
                 )
         await self._bell.ring(again)
+        if again:
+            await self._record_failures(task, deliveries, writes)
+            return
         try:
             await self._documents.commit(
                 *(event_published(event_id, now=now, deliveries=how) for event_id, how in deliveries.items()),
@@ -183,6 +196,24 @@ class Desk:
         except Conflict:
             # The events have expired meanwhile: told they are, and nobody will ask for the record.
             log.warning("events.gone", task_id=task.task_id)
+
+    async def _record_failures(self, task: Task, deliveries: Deliveries, writes: Sequence[Write]) -> None:
+        """With a look at what is known already: these events may be told for the second time, and the task that
+        delivers them again may have done so."""
+        for _ in range(_RECORD_TRIES):
+            found = await self._documents.get(*(event_path(event_id) for event_id in deliveries))
+            now = self._clock.now()
+            records = [
+                event_published_in_part(event, now=now, deliveries=deliveries[event.id])
+                for event in found
+                if event is not None
+            ]
+            try:
+                await self._documents.commit(*records, *writes)
+            except Conflict:
+                continue
+            return
+        raise NotDelivered(f"the record of {task.task_id} is written by too many at once")
 
     async def _try(self, name: str, news: News) -> tuple[dict[str, Any], Sequence[Write]]:
         try:

@@ -8,17 +8,19 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import httpx2
+from google.api_core.exceptions import NotFound
 from google.cloud.firestore import AsyncClient
 
 from localcloud.environment import PROJECT, SEED_KEYS, Key
 from localcloud.faults import Rule
 from localcloud.progress import FINAL
+from localcloud.queues import call_once, tasks_client
 from localcloud.services import ServiceName
 from localcloud.supervisor import FUNCTIONS, Function, Options, Supervisor
 
@@ -94,6 +96,16 @@ class System:
         except TimeoutError:
             raise AssertionError(f"{path} after {seconds} s: {found}") from None
         return found
+
+    async def call_complete(self, body: bytes) -> None:
+        """As Cloud Tasks calls it; until it has been answered with a success."""
+        address = self.addresses.tasks
+        name = await call_once(address, self.addresses.complete, body)
+        async with tasks_client(address) as client, asyncio.timeout(20):
+            with suppress(NotFound):
+                while True:
+                    await client.get_task(name=name)
+                    await asyncio.sleep(0.05)
 
     async def stats(self) -> dict[str, Any]:
         """What the fake Gemini counted: calls and highest concurrency, per key and in all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -179,6 +180,27 @@ async def test_a_receiver_that_is_down_gets_every_callback_once_it_is_up(keys: S
     event = (await keys.http.get(f"{keys.entry}/tasks/{task_id}/events")).json()["events"][-1]
     kept = await keys.wait_document(f"events/{event['eventId']}", lambda d: d.get("undelivered") == [])
     assert kept["deliveries"]["notification"]["state"] == "delivered"
+
+
+async def test_an_event_that_was_delivered_stays_so_when_it_is_told_again_and_refused(keys: System) -> None:
+    """Cloud Tasks may call twice, and the second time late: by then nobody would try again what failed."""
+    await keys.misbehave("receiver", Rule(operation="callback", error="500", times=1))
+    task_id = await keys.submit(count=1, prompt="told twice")
+    await keys.wait_final(task_id)
+    answer = await keys.http.get(f"{keys.entry}/tasks/{task_id}/events")
+    events = [event for event in answer.json()["events"] if event["eventType"] == "image.generated"]
+    path = f"events/{events[0]['eventId']}"
+    delivered = await keys.wait_document(path, lambda d: d.get("undelivered") == [])
+    assert delivered["deliveries"]["notification"]["tries"] == 2
+
+    await keys.misbehave("receiver", Rule(operation="callback", error="500"))
+    body = json.dumps({"taskId": task_id, "events": events}).encode()
+    await keys.call_complete(body)
+    await keys.behave()
+    again = await keys.document(path)
+    assert again is not None
+    assert again["undelivered"] == []
+    assert again["deliveries"]["notification"]["state"] == "delivered"
 
 
 @pytest.mark.parametrize("fault", ["redirect", "disconnect", "hang"])
