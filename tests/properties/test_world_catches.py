@@ -212,7 +212,7 @@ def stage() -> Iterator[Stage]:
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
 def test_is_caught(stage: Stage, broken: Broken) -> None:
-    for seed in range(20):
+    for seed in range(60):
         scenario = Scenario(
             keys=broken.keys,
             tasks=broken.tasks,
