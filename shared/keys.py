@@ -6,8 +6,11 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+_CALL: Final = timedelta(seconds=5)
+"""Somebody's call ends sooner or later than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,9 @@ class Health:
     """Coolings since the last success: while there are any, the domain is tried with one call at a time."""
     probe_until: datetime | None = None
     """Somebody's one call is under way, until then at the latest."""
+
+    def is_cooling(self, now: datetime) -> bool:
+        return self.cool_until is not None and self.cool_until > now
 
     def blocked_until(self, now: datetime) -> datetime:
         moments = [now]
@@ -117,3 +123,16 @@ def earliest_free(view: PoolView, *, model: str, now: datetime) -> datetime | No
         if view.in_service(slot)
     ]
     return max(now, min(moments)) if moments else None
+
+
+def next_look(view: PoolView, *, model: str, now: datetime) -> datetime | None:
+    """When to ask again who got no slot; none when no key is in service at all.
+
+    A slot that is in use comes back when its call ends, which is long before its lease does.
+    """
+    at = earliest_free(view, model=model, now=now)
+    is_in_use = any(
+        view.in_service(slot) and not view.health_of(slot.quota_domain, model).is_cooling(now)
+        for slot in view.slots.values()
+    )
+    return min(at, now + _CALL) if at is not None and is_in_use else at

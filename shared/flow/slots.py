@@ -19,7 +19,7 @@ from typing import Any, Final
 from shared.adapters.firestore import Conflict, Document, Documents, Version
 from shared.adapters.firestore_keys import read_health, read_pool, read_slot, release_slot, slot_path
 from shared.clock import Clock
-from shared.keys import Health, PoolView, Slot, being_probed, earliest_free, in_order
+from shared.keys import Health, PoolView, Slot, being_probed, in_order, next_look
 from shared.logs import Log
 
 _STARVING_REFRESH: Final = 1.0
@@ -95,7 +95,7 @@ class SlotDesk:
             return waiter.slot.result()
         self._leave(waiter)
         now = self._clock.now()
-        at = earliest_free(self._view, model=model, now=now)
+        at = next_look(self._view, model=model, now=now)
         raise NoSlotFree(at or now + _NO_KEYS_WAIT, any_key_enabled=at is not None)
 
     async def _wait_for(self, promised: asyncio.Future[Slot]) -> None:

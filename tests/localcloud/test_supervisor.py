@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc.aio
@@ -240,6 +241,8 @@ async def test_ending_the_command_at_any_moment_leaves_no_process(
         cwd=PROJECT_ROOT,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
+        # A shell lets what it starts in the background ignore Ctrl-C, and so would everything from there on.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     seen: dict[int, psutil.Process] = {}
     leader = psutil.Process(process.pid)

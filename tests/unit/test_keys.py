@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from shared.keys import Health, Key, PoolView, Slot, earliest_free, in_order
+import pytest
+
+from shared.keys import Health, Key, PoolView, Slot, earliest_free, in_order, next_look
 
 NOW = datetime(2025, 10, 13, 8, 0, tzinfo=UTC)
 PAST = NOW - timedelta(minutes=1)
@@ -214,6 +216,28 @@ def test_slots_that_may_not_be_used_do_not_make_the_pool_look_free() -> None:
     pool = a_pool(a_key("small", slots=2), a_key("off", enabled=False), in_use={"small": 1})
     shrunk = replace(pool, keys={**pool.keys, "small": a_key("small", slots=1)})
     assert earliest_free(shrunk, model=MODEL, now=NOW) == LATER
+
+
+@pytest.mark.parametrize(
+    "health",
+    [{}, {("project-of-one", MODEL): Health(cool_until=PAST, hits=1, probe_until=LATER)}],
+    ids=["in use", "being tried"],
+)
+def test_who_got_no_slot_asks_again_long_before_a_lease_ends(
+    health: dict[tuple[str, str], Health],
+) -> None:
+    pool = a_pool(a_key("one", slots=2), in_use={"one": 2}, health=health)
+    assert earliest_free(pool, model=MODEL, now=NOW) == LATER
+    assert next_look(pool, model=MODEL, now=NOW) == NOW + timedelta(seconds=5)
+
+
+def test_who_got_no_slot_does_not_ask_before_a_cooling_ends() -> None:
+    pool = a_pool(a_key("one"), cooling={("project-of-one", MODEL): LATER})
+    assert next_look(pool, model=MODEL, now=NOW) == LATER
+
+
+def test_who_got_no_slot_of_a_pool_without_keys_knows_no_time() -> None:
+    assert next_look(PoolView(), model=MODEL, now=NOW) is None
 
 
 SHARED = ("shared", MODEL)
