@@ -33,7 +33,7 @@ from tests.properties.wakes import Held, Wakes
 T = TypeVar("T")
 
 SLOW: Final = timedelta(seconds=20)
-"""How long the calls of one handler may take in all: a lease is that much longer than a call of the painter."""
+"""How long the calls of one handler may take in all."""
 SWEEP_EVERY: Final = timedelta(minutes=1)
 GRACE: Final = timedelta(minutes=15)
 """How long after its deadline a task may take to be closed, with all that is told of it."""
