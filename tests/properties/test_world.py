@@ -1,4 +1,4 @@
-"""Whatever the adversary does, nothing is lost, nothing is overused, and every task ends (DESIGN, section 5)."""
+"""Whatever the adversary does, nothing is lost, nothing is overused, and every task ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks and shots as documents: what is written is what is read, in the fields of the design's section 3."""
+"""Tasks and shots as documents: what is written is what is read, field by field."""
 
 from __future__ import annotations
 
