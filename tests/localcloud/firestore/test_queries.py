@@ -280,6 +280,12 @@ async def test_random_queries_answer_as_a_plain_loop_does(db: AsyncClient, seed:
         assert (await query.count().get())[0][0].value == len(expected)
 
 
+async def test_not_in_may_be_one_side_of_an_or(db: AsyncClient) -> None:
+    await fill(db, "things", {"a": {"n": 1, "m": 5}, "b": {"n": 2, "m": 4}, "c": {"n": 2}, "d": {"m": 3}})
+    either = Or([FieldFilter("n", "==", 2), FieldFilter("m", "not-in", [3, 4])])
+    assert await ids(db.collection("things").where(filter=either)) == ["b", "a"]
+
+
 async def test_too_many_disjunctions_are_refused(db: AsyncClient) -> None:
     query = db.collection("things")
     for field in "ab":
