@@ -19,7 +19,7 @@ from localcloud.firestore.paths import NAME, after_prefix, parse_name
 from localcloud.firestore.pb import Document, Message
 from localcloud.firestore.query import Bound, Query
 from localcloud.firestore.store import Span, Store, below, version
-from localcloud.firestore.values import encode_reference, invert, keep_only
+from localcloud.firestore.values import FIRST_NUMBER, NUMBER, encode_reference, invert, keep_only
 
 _RANGES = {"<", "<=", ">", ">="}
 
@@ -127,7 +127,8 @@ def plan(query: Query, conjunction: tuple[Comparison, ...]) -> Plan:
 
 def _narrow(span: Span, prefix: bytes, leaf: Comparison) -> Span:
     kind = leaf.operand[:1]
-    low = prefix + (leaf.operand if leaf.operator in {">", ">="} else kind)
+    lowest = FIRST_NUMBER if leaf.operand[0] == NUMBER else kind
+    low = prefix + (leaf.operand if leaf.operator in {">", ">="} else lowest)
     high = prefix + (leaf.operand if leaf.operator in {"<", "<="} else kind)
     if leaf.operator == ">":
         low = after_prefix(low) or low
