@@ -12,7 +12,6 @@ from google.api_core import exceptions
 from google.cloud import firestore_v1 as firestore
 from google.cloud.firestore_v1 import AsyncClient, FieldFilter
 from google.cloud.firestore_v1.base_query import And, Or
-from google.cloud.firestore_v1.base_vector_query import DistanceMeasure
 from google.cloud.firestore_v1.vector import Vector
 
 
@@ -292,9 +291,3 @@ async def test_too_many_disjunctions_are_refused(db: AsyncClient) -> None:
         query = query.where(filter=FieldFilter(field, "in", list(range(6))))
     with pytest.raises(exceptions.InvalidArgument, match="disjunctions"):
         await query.get()
-
-
-async def test_nearest_neighbours_are_unimplemented_by_name(db: AsyncClient) -> None:
-    nearest = db.collection("things").find_nearest("v", Vector([1.0]), 1, DistanceMeasure.EUCLIDEAN)
-    with pytest.raises(exceptions.MethodNotImplemented, match="find_nearest"):
-        await nearest.get()

@@ -101,17 +101,6 @@ async def test_a_group_below_a_document_is_known_by_names_only(db: AsyncClient) 
             pass
 
 
-async def test_a_vector_search_is_unimplemented_by_name(db: AsyncClient) -> None:
-    nearest = {
-        "vector_field": {"field_path": "v"},
-        "query_vector": {"array_value": {}},
-        "distance_measure": "EUCLIDEAN",
-        "limit": 1,
-    }
-    with pytest.raises(exceptions.MethodNotImplemented, match="find_nearest"):
-        await run(db, find_nearest=nearest)
-
-
 async def test_null_and_nan_are_members_of_nothing(db: AsyncClient) -> None:
     things = db.collection("things")
     await things.document("null").set({"n": None, "a": [None]})
