@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.firestore_v1 import AsyncClient, ExplainOptions, FieldFilter
 from google.cloud.firestore_v1.base_vector_query import DistanceMeasure
-from google.cloud.firestore_v1.types import StructuredQuery
+from google.cloud.firestore_v1.types import ListenRequest, StructuredQuery, Target
 from google.cloud.firestore_v1.vector import Vector
 
 from localcloud.firestore import RunningFirestore, missing, read_indexes
@@ -119,6 +120,14 @@ def vector(length: int) -> dict[str, Any]:
     return {"map_value": {"fields": {"__type__": {"string_value": "__vector__"}, "value": elements}}}
 
 
+GOOD: dict[str, Any] = {
+    "vector_field": {"field_path": "v"},
+    "query_vector": vector(1),
+    "distance_measure": "EUCLIDEAN",
+    "limit": 1,
+}
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -131,11 +140,24 @@ def vector(length: int) -> dict[str, Any]:
     ],
 )
 async def test_a_vector_search_is_refused(db: AsyncClient, changed: dict[str, Any], reason: str) -> None:
-    good = {"vector_field": {"field_path": "v"}, "distance_measure": "EUCLIDEAN", "limit": 1}
-    query = StructuredQuery(
-        from_=[{"collection_id": "things"}], find_nearest={**good, "query_vector": vector(1), **changed}
-    )
+    query = StructuredQuery(from_=[{"collection_id": "things"}], find_nearest={**GOOD, **changed})
     request = {"parent": f"{db._database_string}/documents", "structured_query": query}
     with pytest.raises(exceptions.InvalidArgument, match=reason):
         async for _ in await db._firestore_api.run_query(request):
             pass
+
+
+async def test_neither_partitions_nor_listeners_take_a_vector_search(db: AsyncClient) -> None:
+    root = f"{db._database_string}/documents"
+    query = StructuredQuery(from_=[{"collection_id": "things", "all_descendants": True}], find_nearest=GOOD)
+    with pytest.raises(exceptions.InvalidArgument, match="find_nearest"):
+        await db._firestore_api.partition_query(
+            {"parent": root, "structured_query": query, "partition_count": 2}
+        )
+    target = Target(target_id=1, query={"parent": root, "structured_query": query})
+
+    async def requests() -> AsyncIterator[ListenRequest]:
+        yield ListenRequest(database=db._database_string, add_target=target)
+
+    answers = aiter(await db._firestore_api.listen(requests()))
+    assert "find_nearest" in (await anext(answers)).target_change.cause.message
