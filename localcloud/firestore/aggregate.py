@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -78,14 +79,17 @@ def aggregate(
 
 def over_the_fields(query: Query, aggregations: tuple[Aggregation, ...]) -> Query:
     """Google walks an index of the fields that are added up: only documents that have them all are seen, and
-    a limit without an order cuts by their values.
+    a limit without an order cuts by their values. Where a cursor names a document they come after the name.
     """
     paths = [item.path for item in aggregations if item.path is not None]
     ordered = [order for order in query.orders if order.path != NAME]
     tail = query.orders[len(ordered) :]
     missing = [path for path in dict.fromkeys(paths) if all(path != order.path for order in ordered)]
-    orders = (*ordered, *(Order(path=path, descending=tail[0].descending) for path in missing), *tail)
-    return replace(query, orders=orders)
+    added = [Order(path=path, descending=tail[0].descending) for path in missing]
+    bounds = [bound for bound in (query.start, query.end) if bound is not None]
+    if any(len(bound.parts) > len(ordered) for bound in bounds):
+        return replace(query, orders=(*ordered, *tail, *added))
+    return replace(query, orders=(*ordered, *added, *tail))
 
 
 def _value(aggregation: Aggregation, documents: list[Message]) -> Message:
@@ -112,5 +116,6 @@ def _total(numbers: list[int | float]) -> int | float:
     if all(isinstance(number, int) for number in numbers):
         return sum(numbers)
     if all(math.isfinite(number) for number in numbers):
-        return math.fsum(numbers)
+        with suppress(OverflowError):
+            return math.fsum(numbers)
     return sum(float(number) for number in numbers)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from localcloud.firestore.filters import Comparison
 from localcloud.firestore.paths import NAME, quote_field_path
@@ -29,20 +29,30 @@ class Index:
     fields: tuple[tuple[str, Way], ...]
     equalities: int
     """How many of the fields, the first ones, are only compared for equality: their direction is free."""
+    vector: tuple[str, int] | None = None
+    """The field that a vector search goes along, and its dimensions."""
 
     @property
     def is_automatic(self) -> bool:
-        return not self.group and (len(self.fields) == self.equalities or len(self.fields) == 1)
+        return (
+            not self.group
+            and self.vector is None
+            and (len(self.fields) == self.equalities or len(self.fields) == 1)
+        )
 
     def as_declared(self) -> dict[str, object]:
         """In the shape of a firestore.indexes.json."""
+        fields: list[dict[str, object]] = [
+            {"fieldPath": path, ("arrayConfig" if way == "CONTAINS" else "order"): way}
+            for path, way in self.fields
+        ]
+        if self.vector is not None:
+            path, dimensions = self.vector
+            fields.append({"fieldPath": path, "vectorConfig": {"dimension": dimensions, "flat": {}}})
         return {
             "collectionGroup": self.collection,
             "queryScope": "COLLECTION_GROUP" if self.group else "COLLECTION",
-            "fields": [
-                {"fieldPath": path, ("arrayConfig" if way == "CONTAINS" else "order"): way}
-                for path, way in self.fields
-            ],
+            "fields": fields,
         }
 
 
@@ -78,6 +88,7 @@ def read_indexes(directory: Path) -> list[Index]:
             group=noted["queryScope"] == "COLLECTION_GROUP",
             fields=tuple(_fields(noted)),
             equalities=noted["equalities"],
+            vector=_vector(noted),
         )
         for noted in json.loads(path.read_text(encoding="utf-8"))["indexes"]
     ]
@@ -92,7 +103,14 @@ def _index(query: Query, collection: str, conjunction: tuple[Comparison, ...]) -
     for order in query.orders:
         if order.path != NAME and order.path not in equal:
             fields.append((quote_field_path(order.path), "DESCENDING" if order.descending else "ASCENDING"))
-    return Index(collection=collection, group=query.group, fields=tuple(fields), equalities=equalities)
+    nearest = query.nearest
+    return Index(
+        collection=collection,
+        group=query.group,
+        fields=tuple(fields),
+        equalities=equalities,
+        vector=None if nearest is None else (quote_field_path(nearest.path), len(nearest.vector)),
+    )
 
 
 def _is_answered(needed: Index, declared: Sequence[Declared]) -> bool:
@@ -104,7 +122,7 @@ def _is_answered(needed: Index, declared: Sequence[Declared]) -> bool:
     for index in declared:
         if index["collectionGroup"] != needed.collection:
             continue
-        if index.get("queryScope", "COLLECTION") != own["queryScope"]:
+        if index.get("queryScope", "COLLECTION") != own["queryScope"] or _vector(index) != needed.vector:
             continue
         fields = _fields(index)
         start = len(fields) - len(tail)
@@ -122,14 +140,25 @@ def _undirected(field: tuple[str, Way]) -> tuple[str, Way]:
 
 
 def _fields(index: Declared) -> list[tuple[str, Way]]:
+    return [
+        (field["fieldPath"], field.get("order") or field["arrayConfig"])
+        for field in _listed(index)
+        if field["fieldPath"] != "__name__" and "vectorConfig" not in field
+    ]
+
+
+def _vector(index: Declared) -> tuple[str, int] | None:
+    for field in _listed(index):
+        if "vectorConfig" in field:
+            return field["fieldPath"], int(field["vectorConfig"]["dimension"])
+    return None
+
+
+def _listed(index: Declared) -> list[dict[str, Any]]:
     listed = index["fields"]
     if not isinstance(listed, list):
         raise TypeError("fields must be a list")
-    return [
-        (field["fieldPath"], field.get("order") or field["arrayConfig"])
-        for field in listed
-        if field["fieldPath"] != "__name__"
-    ]
+    return listed
 
 
 def _turned(fields: list[tuple[str, Way]]) -> list[tuple[str, Way]]:

@@ -152,7 +152,7 @@ class Engine:
             return
         self._noted.add(query)
         for index in indexes_of(query):
-            if not index.is_automatic and index.fields and index not in self._needed:
+            if not index.is_automatic and (index.fields or index.vector) and index not in self._needed:
                 self._needed[index] = None
                 if self._notes is not None:
                     write_indexes(self._notes, self._needed)

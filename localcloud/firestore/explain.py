@@ -16,10 +16,13 @@ def plan_summary(query: Query) -> Message:
     metrics = ExplainMetrics()
     name = "DESC" if query.orders[-1].descending else "ASC"
     for index in indexes_of(query):
-        parts = [f"{path} {_SHORT[way]}" for path, way in index.fields]
+        parts = [*(f"{path} {_SHORT[way]}" for path, way in index.fields), f"__name__ {name}"]
+        if index.vector is not None:
+            path, dimensions = index.vector
+            parts.append(f"{path} VECTOR<{dimensions}>")
         used = metrics.plan_summary.indexes_used.add()
         used["query_scope"] = "Collection group" if query.group else "Collection"
-        used["properties"] = f"({', '.join([*parts, f'__name__ {name}'])})"
+        used["properties"] = f"({', '.join(parts)})"
     return metrics
 
 

@@ -33,6 +33,7 @@ _OPERATORS: dict[int, Operator] = {
     10: "not in",
 }
 _INEQUALITIES = {"<", "<=", ">", ">=", "!=", "not in"}
+_RANGES = {"<", "<=", ">", ">="}
 _WITH_LISTS = {"in", "contains any", "not in"}
 _MEMBERSHIP = {"in", "contains", "contains any"}
 _SPOKEN: dict[Operator, str] = {
@@ -80,7 +81,7 @@ class Comparison:
             return encoded in self.operands
         if self.operator in {"!=", "not in"}:
             return encoded[0] != NULL and encoded not in self.operands
-        if encoded[0] != self.operand[0]:
+        if encoded[0] != self.operand[0] or encoded == NAN_BYTES:
             return False
         if self.operator == "<":
             return encoded < self.operand
@@ -184,8 +185,8 @@ def _field(field: Message) -> Comparison:
         operands = (encode(field.value),)
     if path == NAME and any(operand[0] != REFERENCE for operand in operands):
         raise InvalidArgument("__key__ filter value must be a Key")
-    if operator == "not in" and NULL_BYTES in operands:
-        # Comparing with null is never true, so nothing is "not in" a list that holds it.
+    if (operator == "not in" and NULL_BYTES in operands) or (operator in _RANGES and NAN_BYTES in operands):
+        # Comparing with null or NaN is never true, so nothing is "not in" a list with null, or below NaN.
         return Comparison(path=path, operator="in", operands=())
     if operator in _MEMBERSHIP:
         # Null and NaN equal nothing, themselves included: only the unary filters find them.

@@ -203,7 +203,8 @@ class Handlers:
                 reads=max(1, seen),
                 took=elapsed(),
             )
-            answers.append(answer_class(explain_metrics=metrics))
+            # The metrics come with the last answer, not after it.
+            answers[-1].explain_metrics.CopyFrom(metrics)
         return answers
 
     async def RunAggregationQuery(self, request: Message) -> list[Message]:

@@ -19,7 +19,7 @@ def check_partitionable(request: Message, query: Query) -> None:
         raise InvalidArgument("PartitionQuery needs a query over a collection group (all_descendants).")
     if len(asked.order_by) > 1 or any(order.path != NAME or order.descending for order in query.orders):
         raise InvalidArgument("PartitionQuery needs a query that is ordered by __name__ ascending.")
-    for field in ("where", "start_at", "end_at", "limit"):
+    for field in ("where", "start_at", "end_at", "limit", "find_nearest"):
         if asked.HasField(field):
             raise InvalidArgument(f"PartitionQuery takes no query with {field}.")
     if asked.offset:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from localcloud.firestore.errors import InvalidArgument, Unimplemented
+from localcloud.firestore.errors import InvalidArgument
 from localcloud.firestore.filters import (
     Comparison,
     Filter,
@@ -15,6 +15,7 @@ from localcloud.firestore.filters import (
     encoded_field,
     parse_filter,
 )
+from localcloud.firestore.nearest import Nearest, parse_nearest
 from localcloud.firestore.paths import NAME, DocumentName, FieldPath, check_id, parse_field_path
 from localcloud.firestore.pb import Message, StructuredQuery
 from localcloud.firestore.validation import check_below, check_filter, check_kind, check_orders
@@ -54,6 +55,8 @@ class Query:
     offset: int = 0
     limit: int | None = None
     projection: tuple[FieldPath, ...] | None = None
+    nearest: Nearest | None = None
+    """What ranks the documents that are left after offset and limit."""
 
     @cached_property
     def branches(self) -> list[tuple[Comparison, ...]]:
@@ -109,8 +112,6 @@ def parse_query(parent: DocumentName, query: Message) -> Query:
 @lru_cache(maxsize=2048)
 def _parse(parent: DocumentName, serialized: bytes) -> Query:
     query = StructuredQuery.FromString(serialized)
-    if query.HasField("find_nearest"):
-        raise Unimplemented("StructuredQuery.find_nearest is not implemented.")
     if len(query.from_) > 1:
         raise InvalidArgument("A query must have exactly one collection selector in from.")
     selector = query.from_[0] if query.from_ else None
@@ -142,6 +143,7 @@ def _parse(parent: DocumentName, serialized: bytes) -> Query:
         offset=query.offset,
         limit=limit,
         projection=_projection(query.select) if query.HasField("select") else None,
+        nearest=parse_nearest(query.find_nearest) if query.HasField("find_nearest") else None,
     )
 
 

@@ -19,7 +19,7 @@ from localcloud.firestore.paths import NAME, after_prefix, parse_name
 from localcloud.firestore.pb import Document, Message
 from localcloud.firestore.query import Bound, Query
 from localcloud.firestore.store import Span, Store, below, version
-from localcloud.firestore.values import encode_reference, invert, keep_only
+from localcloud.firestore.values import FIRST_NUMBER, NUMBER, encode_reference, invert, keep_only
 
 _RANGES = {"<", "<=", ">", ">="}
 
@@ -51,6 +51,8 @@ def run(store: Store, query: Query, at: int | None = None) -> tuple[list[Message
     skipped = min(query.offset, len(found))
     boundary = found[-1].position if found and stop is not None and len(found) == stop else None
     documents = [item.document for item in found[skipped:]]
+    if query.nearest is not None:
+        documents = query.nearest.among(documents)
     if query.projection is not None:
         for document in documents:
             keep_only(document, query.projection)
@@ -69,6 +71,8 @@ def matching(store: Store, query: Query, at: int | None = None) -> Iterator[Foun
 def count(store: Store, query: Query, up_to: int | None) -> int | None:
     """Counts along one index without reading a document; none where that can't be done."""
     if len(query.branches) != 1 or query.start or query.end or query.offset or query.limit is not None:
+        return None
+    if query.nearest is not None:
         return None
     (chosen,) = _plans(query)
     if chosen.shape is None or not chosen.exact or (query.group and query.parent.segments):
@@ -127,7 +131,8 @@ def plan(query: Query, conjunction: tuple[Comparison, ...]) -> Plan:
 
 def _narrow(span: Span, prefix: bytes, leaf: Comparison) -> Span:
     kind = leaf.operand[:1]
-    low = prefix + (leaf.operand if leaf.operator in {">", ">="} else kind)
+    lowest = FIRST_NUMBER if leaf.operand[0] == NUMBER else kind
+    low = prefix + (leaf.operand if leaf.operator in {">", ">="} else lowest)
     high = prefix + (leaf.operand if leaf.operator in {"<", "<="} else kind)
     if leaf.operator == ">":
         low = after_prefix(low) or low

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from localcloud.firestore.errors import InvalidArgument
-from localcloud.firestore.filters import Comparison, Composite, Filter, comparisons, disjuncts
+from localcloud.firestore.filters import Comparison, Filter, comparisons, disjuncts
 from localcloud.firestore.paths import NAME, FieldPath, quote_field_path
 
 MAX_DISJUNCTIONS = 30
@@ -20,9 +20,8 @@ def check_filter(where: Filter | None) -> None:
         raise InvalidArgument(
             "Only a single 'NOT_EQUAL', 'NOT_IN', 'IS_NOT_NAN', or 'IS_NOT_NULL' filter allowed per query."
         )
-    if any(leaf.operator == "not in" for leaf in leaves) and (
-        _has_or(where) or any(leaf.operator in {"in", "contains any"} for leaf in leaves)
-    ):
+    operators = {leaf.operator for leaf in leaves}
+    if "not in" in operators and operators & {"in", "contains any"}:
         raise InvalidArgument(
             "'NOT_IN' cannot be used in the same query with 'IN', 'ARRAY_CONTAINS_ANY' or 'OR'."
         )
@@ -66,12 +65,6 @@ def check_orders(paths: Sequence[FieldPath]) -> None:
             raise InvalidArgument(
                 f"order by clause cannot contain more fields after the key {quote_field_path(path)}"
             )
-
-
-def _has_or(where: Filter | None) -> bool:
-    if not isinstance(where, Composite):
-        return False
-    return (not where.all_of and len(where.parts) > 1) or any(map(_has_or, where.parts))
 
 
 def _disjunctions(where: Filter | None) -> int:

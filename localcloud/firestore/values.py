@@ -31,6 +31,8 @@ _INVERT = bytes(255 - byte for byte in range(256))
 _SIGN = 1 << 63
 NULL_BYTES: Final = bytes([NULL])
 NAN_BYTES: Final = bytes([NUMBER]) + bytes(10)
+FIRST_NUMBER: Final = bytes([NUMBER]) + bytes(9) + b"\x01"
+"""Between NaN and every number that can be compared."""
 
 
 def invert(encoded: bytes) -> bytes:

@@ -155,7 +155,10 @@ class Watch:
             parent = parse_parent(message.query.parent)
             if parent.database != self._database:
                 raise InvalidArgument(f"The query of target {number} is not in the stream's database.")
-            return _Target(id=number, query=parse_query(parent, message.query.structured_query))
+            query = parse_query(parent, message.query.structured_query)
+            if query.nearest is not None:
+                raise InvalidArgument(f"The query of target {number} must not have find_nearest.")
+            return _Target(id=number, query=query)
         raise InvalidArgument(f"Target {number} needs documents or a query.")
 
     def _then(self, target: _Target, at: int) -> dict[str, int | None]:

@@ -12,7 +12,6 @@ from google.api_core import exceptions
 from google.cloud import firestore_v1 as firestore
 from google.cloud.firestore_v1 import AsyncClient, FieldFilter
 from google.cloud.firestore_v1.base_query import And, Or
-from google.cloud.firestore_v1.base_vector_query import DistanceMeasure
 from google.cloud.firestore_v1.vector import Vector
 
 
@@ -205,6 +204,37 @@ async def test_several_aggregations_in_one_query(db: AsyncClient) -> None:
     assert (await db.collection("shots").limit(2).count().get())[0][0].value == 2
 
 
+@pytest.mark.parametrize(
+    ("numbers", "total"),
+    [
+        ([1.7e308, 1.7e308], math.inf),
+        ([-1.7e308, -1.7e308], -math.inf),
+        ([1.7e308, 1, math.nan], math.nan),
+    ],
+)
+async def test_a_sum_beyond_all_numbers_is_infinite(
+    db: AsyncClient, numbers: list[float], total: float
+) -> None:
+    await fill(db, "things", {str(place): {"n": number} for place, number in enumerate(numbers)})
+    query = db.collection("things").sum("n", alias="sum").avg("n", alias="avg")
+    got = {item.alias: item.value for item in (await query.get())[0]}
+    assert got == pytest.approx({"sum": total, "avg": total}, nan_ok=True)
+
+
+async def test_an_aggregation_starts_at_the_document_its_cursor_names(db: AsyncClient) -> None:
+    await fill(
+        db,
+        "things",
+        {"a": {"n": 5, "m": 1}, "b": {"n": 3, "m": 1}, "c": {"m": 1}, "d": {"n": 1, "m": 1}},
+    )
+    things = db.collection("things")
+    after: Any = {"__name__": things.document("a")}
+    assert (await things.order_by("__name__").start_after(after).sum("n").get())[0][0].value == 4
+    first = await things.document("a").get()
+    assert (await things.order_by("m").start_after(first).sum("n").get())[0][0].value == 4
+    assert (await things.order_by("__name__").end_at(after).sum("n").get())[0][0].value == 5
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_random_queries_answer_as_a_plain_loop_does(db: AsyncClient, seed: int) -> None:
     chance = random.Random(seed)
@@ -249,15 +279,15 @@ async def test_random_queries_answer_as_a_plain_loop_does(db: AsyncClient, seed:
         assert (await query.count().get())[0][0].value == len(expected)
 
 
+async def test_not_in_may_be_one_side_of_an_or(db: AsyncClient) -> None:
+    await fill(db, "things", {"a": {"n": 1, "m": 5}, "b": {"n": 2, "m": 4}, "c": {"n": 2}, "d": {"m": 3}})
+    either = Or([FieldFilter("n", "==", 2), FieldFilter("m", "not-in", [3, 4])])
+    assert await ids(db.collection("things").where(filter=either)) == ["b", "a"]
+
+
 async def test_too_many_disjunctions_are_refused(db: AsyncClient) -> None:
     query = db.collection("things")
     for field in "ab":
         query = query.where(filter=FieldFilter(field, "in", list(range(6))))
     with pytest.raises(exceptions.InvalidArgument, match="disjunctions"):
         await query.get()
-
-
-async def test_nearest_neighbours_are_unimplemented_by_name(db: AsyncClient) -> None:
-    nearest = db.collection("things").find_nearest("v", Vector([1.0]), 1, DistanceMeasure.EUCLIDEAN)
-    with pytest.raises(exceptions.MethodNotImplemented, match="find_nearest"):
-        await nearest.get()

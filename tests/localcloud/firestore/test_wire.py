@@ -192,6 +192,23 @@ async def test_an_explained_query_tells_its_index_and_its_cost(db: AsyncClient) 
     assert metrics.execution_stats.read_operations == 2
 
 
+async def test_the_metrics_of_a_query_come_with_its_last_document(db: AsyncClient) -> None:
+    for number in range(2):
+        await db.document(f"things/{number}").set({})
+    request = {
+        "parent": f"{db._database_string}/documents",
+        "structured_query": {"from_": [{"collection_id": "things"}]},
+        "explain_options": {"analyze": True},
+    }
+    answers = [answer async for answer in await db._firestore_api.run_query(request)]
+    assert [bool(answer.document.name) for answer in answers] == [True, True]
+    assert ["explain_metrics" in answer for answer in answers] == [False, True]
+    request["structured_query"] = {"from_": [{"collection_id": "none"}]}
+    (answer,) = [answer async for answer in await db._firestore_api.run_query(request)]
+    assert "explain_metrics" in answer
+    assert answer.read_time
+
+
 async def test_a_plan_alone_reads_nothing(server: RunningFirestore, db: AsyncClient) -> None:
     await db.document("things/1").set({"n": 1})
     server.counts.reset()
