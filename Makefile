@@ -20,7 +20,7 @@ up: setup ## 启动本地云并保持运行 · start the embedded cloud and the 
 	@$(PYTHON_IN_VENV) -m localcloud up $(ARGS)
 
 test: setup ## 运行全部测试 · run every test
-	@$(PYTHON_IN_VENV) -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(PYTHON_IN_VENV) -m pytest -n 3 --dist loadfile $(ARGS)
 
 check: setup ## 代码检查：ruff、mypy、import-linter · ruff, mypy --strict, import-linter
 	$(PYTHON_IN_VENV) -m ruff check .
