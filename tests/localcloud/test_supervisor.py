@@ -252,5 +252,9 @@ async def test_ending_the_command_at_any_moment_leaves_no_process(
         seen |= {child.pid: child for child in leader.children(recursive=True)}
         await asyncio.sleep(0.05)
     process.send_signal(ending)
-    assert await asyncio.wait_for(process.wait(), 15) != 0
+    try:
+        assert await asyncio.wait_for(process.wait(), 15) != 0
+    except TimeoutError:
+        process.kill()  # and the leashes end the rest
+        raise
     assert still_running(list(seen.values())) == []
